@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf
-from random import Random
 from typing import Any
 
 from tts_compress.compression.quality import Option, select
@@ -88,12 +87,8 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
             known = ", ".join(repr(one) for one in found) or "none"
             raise RecipeError(f"no format {name!r} for family {family!r}; available: {known}")
     kept = [one for one in found.values() if one.name in names or (not names and _is_usual(one))]
-    return tuple(sorted(kept, key=lambda one: (-bits(one), one.name)))
-
-
-def bits(form: Format) -> int:
-    """Return the bits of a weight."""
-    return int("".join(filter(str.isdigit, form.weights)))
+    bits = {form: int("".join(filter(str.isdigit, form.weights))) for form in kept}
+    return tuple(sorted(kept, key=lambda form: (-bits[form], form.name)))
 
 
 def _format_of(rule: Rule) -> Format:
@@ -227,22 +222,20 @@ Options = Mapping[str, Sequence[NamedOption]]
 """What each group can be, by the group's name; FP32 among them."""
 
 
-def find_options(found: Sensitivity, *, by_time: bool, bound: float) -> Options:
+def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Options:
     """Return the energy and saving of every format of every group.
 
     Args:
-        found: What each group alone does and saves.
+        sensitivity: What each group alone does and saves.
         by_time: Save time; else bytes.
         bound: Largest distortion.
     """
     options: dict[str, list[NamedOption]] = {}
-    for row in found.rows:
+    for row in sensitivity.rows:
         several = options.setdefault(row.group, [NamedOption((), 0.0, 0.0, FLOAT32)])
-        saved = (
-            row.saved_ms / found.reference_ms
-            if by_time
-            else row.saved_bytes / found.reference_bytes
-        )
+        saved = row.saved_bytes / sensitivity.reference_bytes
+        if by_time:
+            saved = row.saved_ms / sensitivity.reference_ms
         several.append(NamedOption((), row.damage.energy(bound), saved, row.format))
     return options
 
@@ -255,27 +248,3 @@ def selections(options: Options) -> list[dict[str, str]]:
     ]
     unique = {tuple(choice.items()): choice for choice in choices}
     return [choice for choice in unique.values() if {*choice.values()} != {FLOAT32}]
-
-
-def neighbours(
-    choices: Sequence[Mapping[str, str]],
-    names: Mapping[str, Sequence[str]],
-    count: int,
-    seed: int,
-) -> list[dict[str, str]]:
-    """Return choices with two groups changed at random, to fill a population with.
-
-    Args:
-        choices: To begin with, in turn.
-        names: What each group can be given.
-        count: Number of choices returned.
-        seed: Of the chance.
-    """
-    random = Random(seed)  # noqa: S311 - no secret depends on it
-    found = []
-    for number in range(count if choices else 0):
-        changed = dict(choices[number % len(choices)])
-        for group in random.sample(sorted(names), min(2, len(names))):
-            changed[group] = random.choice(list(names[group]))
-        found.append(changed)
-    return found

@@ -25,7 +25,6 @@ from tts_compress.search.choices import (
     Space,
     find_formats,
     find_options,
-    neighbours,
     recipe_toml,
     selections,
 )
@@ -46,7 +45,7 @@ from tts_compress.search.sensitivity import (
     find_sensitivity,
     single_graph,
 )
-from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
+from tts_compress.search.study import StudyOptions, explore, require_optuna
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
 
@@ -204,10 +203,7 @@ class Search:
         """Return the recipe of `int8`, and what is predicted to save most within the bound."""
         by_time = self._options.objective == Objective.LATENCY
         options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
-        first = [self._space.baseline(), *selections(options)]
-        names = {group.name: self._space.names(group.name) for group in self._space.groups}
-        count = max(0, POPULATION - len(first))
-        return [*first, *neighbours(first, names, count, self._options.sensitivity.seed)]
+        return [self._space.baseline(), *selections(options)]
 
     def _evaluate(
         self, name: str, recipe: Recipe, choice: Choice | None
