@@ -1,68 +1,46 @@
 """A graph, prepared and observed once, and converted by many recipes."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import onnx
 
 from tts_compress.artifact import CalibrationRecord
 from tts_compress.compression.calibration import open_calibration
 from tts_compress.models.base import OnnxGraph, TTSModel
-from tts_compress.numerics.affine import ChannelCodes
-from tts_compress.numerics.histogram import Range, choose_range
-from tts_compress.onnx import integer
+from tts_compress.numerics.histogram import Range
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.quantize.collect import Calls, collect
+from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
-    STAGE,
     Conversion,
-    codes_by_channel,
+    Observed,
     convert,
     convertible_graph,
     equalize_decided,
     make_residuals_float,
     observed_tensors,
-    reported,
 )
 from tts_compress.onnx.quantize.decisions import (
     Decision,
-    channel_outputs,
     decide,
     follow_weights,
     static_outputs,
 )
-from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
-from tts_compress.progress import Progress, Silent, report_status
-from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
+from tts_compress.progress import Progress, Silent
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Format as Form
 from tts_compress.recipes.recipe import Recipe, Rule
 
 _EVERYTHING = (Rule(match="*", weights=Weights.INT8, activations=Activations.STATIC),)
 
 
-_CodeKey: TypeAlias = tuple[str, str, int, str]
-
-
-@dataclass(slots=True)
-class _Base:
-    """The graph in the form that is converted, and what was observed of it so far."""
-
-    model: onnx.ModelProto
-    ranges: dict[str, Range] = field(default_factory=dict)
-    channels: dict[str, ChannelCodes] = field(default_factory=dict)
-    codes: dict[_CodeKey, Chosen | None] = field(default_factory=dict)
-    """Weights whose codes GPTQ chose, by operator, bits, block and arithmetic."""
-
-
 class Workbench:
     """Converts a graph again and again; what recipes have in common is done once.
 
-    Channels are equalized once, as if everything ran in integers; a recipe of fewer integers would
-    equalize fewer tensors, so its own bytes and sound differ a little. `compress` makes these.
+    Channels are equalized once, as if everything ran in integers. `compress` without a bound on
+    quality equalizes only what its recipe puts in integers, so its bytes and sound differ a little.
 
     Args:
         model: The model, in FP32.
@@ -89,7 +67,7 @@ class Workbench:
         self.lengths = model.parts[part].lengths
         self._progress = progress or Silent()
         self._given, self._seed, self._held_out = calibration, seed, held_out
-        self._bases: dict[Form, _Base] = {}
+        self._observed: dict[Form, Observed] = {}
         self._calls: Calls | None = None
         self.held_out: list[Feeds] = []
         """Calls that nothing is observed on, so that what they say can be judged."""
@@ -98,10 +76,12 @@ class Workbench:
 
     def base(self, form: Form) -> onnx.ModelProto:
         """Return the FP32 graph that is converted; not to be changed."""
-        if form not in self._bases:
+        return self._base(form).graph.model
+
+    def _base(self, form: Form) -> Observed:
+        if form not in self._observed:
             batch_one = isinstance(self.model, TTSModel)
             graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
-            self._bases[form] = _Base(graph.model)
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
@@ -109,8 +89,9 @@ class Workbench:
                 if static_outputs(decisions):
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())
-                    self._bases[form] = _Base(graph.finish())
-        return self._bases[form].model
+                    graph = Graph(graph.finish())
+            self._observed[form] = Observed(graph, self._progress)
+        return self._observed[form]
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """Return what a recipe does with each operator.
@@ -123,17 +104,24 @@ class Workbench:
     def observe(self, recipes: Sequence[Recipe]) -> None:
         """Find what recipes need, each kind of it in one pass over the calibration set."""
         for form in dict.fromkeys(recipe.format for recipe in recipes):
-            wanted: dict[str, None] = {}
-            several: list[Decision] = []
-            for recipe in recipes:
-                if recipe.format == form:
-                    graph, decisions = self._convertible(recipe)
-                    wanted |= dict.fromkeys(observed_tensors(graph, decisions, form))
-                    several += self.decisions(recipe)
-            base = self._bases[form]
-            self._find_ranges(base, list(wanted))
-            self._find_channels(base, several)
-            self._find_codes(base, several)
+            tensors: dict[str, None] = {}
+            decisions: list[Decision] = []
+            for recipe in (recipe for recipe in recipes if recipe.format == form):
+                tensors |= dict.fromkeys(observed_tensors(*self._convertible(recipe), form))
+                decisions += self.decisions(recipe)
+            self._find(self._base(form), list(tensors), decisions)
+
+    def _find(
+        self, base: Observed, tensors: Sequence[str], decisions: Sequence[Decision]
+    ) -> tuple[dict[str, Range], dict[str, Chosen]]:
+        """Return the ranges of tensors, and the codes of weights that GPTQ chooses."""
+        settings = self.recipe.calibration
+        if settings is None:
+            assert not tensors, "only calibrated integers need ranges"
+            return {}, {}
+        ranges = base.find_ranges(tensors, settings, self.calls())
+        base.find_channels(decisions, self.calls())
+        return ranges, base.find_codes(decisions, self.calls())
 
     def convert(self, recipe: Recipe) -> onnx.ModelProto:
         """Return the graph that a recipe makes of the model.
@@ -150,20 +138,17 @@ class Workbench:
             QuantizationError: The recipe does not fit the graph.
         """
         graph, decisions = self._convertible(recipe)
-        base = self._bases[recipe.format]
+        base = self._base(recipe.format)
         tensors = observed_tensors(graph, decisions, recipe.format)
-        self._find_ranges(base, tensors)
-        self._find_channels(base, decisions)
-        self._find_codes(base, self.decisions(recipe))
-        chosen = {d.output: base.codes.get(_code_key(d)) for d in decisions if is_asked(d)}
+        ranges, chosen = self._find(base, tensors, self.decisions(recipe))
         return Conversion(
             graph=graph,
             decisions=tuple(decisions),
-            ranges={name: base.ranges[name] for name in tensors},
+            ranges=ranges,
             form=recipe.format,
             lengths=self.lengths,
-            by_channel=base.channels,
-            chosen={output: codes for output, codes in chosen.items() if codes is not None},
+            by_channel=base.by_channel,
+            chosen=chosen,
         )
 
     def _convertible(self, recipe: Recipe) -> tuple[onnx.ModelProto, list[Decision]]:
@@ -174,32 +159,6 @@ class Workbench:
         graph = Graph(copy_model(self.base(recipe.format)))
         make_residuals_float(graph, decisions, recipe)
         return graph.model, follow_weights(graph, decisions)
-
-    def _find_ranges(self, base: _Base, tensors: Sequence[str]) -> None:
-        missing = [name for name in tensors if name not in base.ranges]
-        if missing:
-            settings = self.recipe.calibration
-            assert settings is not None, "only calibrated integers need ranges"
-            seen = collect(base.model, missing, reported(self.calls(), self._progress))
-            base.ranges |= {name: choose_range(seen[name], settings) for name in missing}
-
-    def _find_channels(self, base: _Base, decisions: Sequence[Decision]) -> None:
-        """Find the codes of tensors that are rounded by channel."""
-        graph = Graph(base.model)
-        tensors = integer.tensors_by_channel(graph, channel_outputs(decisions))
-        if missing := [name for name in tensors if name not in base.channels]:
-            report_status(self._progress, STAGE, "ranges of channels")
-            base.channels |= codes_by_channel(base.model, missing, self.calls().feeds())
-
-    def _find_codes(self, base: _Base, decisions: Sequence[Decision]) -> None:
-        """Find the weights whose codes GPTQ chooses, each once."""
-        asked = {_code_key(d): d for d in decisions if is_asked(d)}
-        missing = {key: d for key, d in asked.items() if key not in base.codes}
-        if missing and self.recipe.calibration is not None:
-            report_status(self._progress, STAGE, "choose codes")
-            calls, several = self.calls().feeds(), list(missing.values())
-            found = choose_codes(Graph(base.model), several, calls, base.channels)
-            base.codes |= dict(zip(missing, found, strict=True))
 
     def calls(self) -> Calls:
         """Return the inputs that the graph is observed on; they are drawn once."""
@@ -213,9 +172,3 @@ class Workbench:
             self._calls = Calls(lambda: iter(feeds[:kept]), kept)
             self.held_out = feeds[kept:] or feeds
         return self._calls
-
-
-def _code_key(decision: Decision) -> _CodeKey:
-    # Whatever becomes of the result.
-    arithmetic = "channels" if decision.activations in BY_CHANNEL else decision.activations
-    return decision.output, decision.weights, decision.group_size, arithmetic

@@ -4,9 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import zip_longest
 from math import inf
-from random import Random
 from typing import Any
 
 from tts_compress.compression.quality import Option, select
@@ -89,19 +87,8 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
             known = ", ".join(repr(one) for one in found) or "none"
             raise RecipeError(f"no format {name!r} for family {family!r}; available: {known}")
     kept = [one for one in found.values() if one.name in names or (not names and _is_usual(one))]
-    return tuple(sorted(kept, key=lambda one: (-bits(one), one.name)))
-
-
-def format_name(weights: Weights, activations: Activations) -> str:
-    """Return the name of a format of eight bits or more by its storage and arithmetic."""
-    arithmetic = () if activations == Activations.NONE else (("activations", activations),)
-    stored = () if weights == Weights.FLOAT32 else (("weights", weights),)
-    return Format((*stored, *arithmetic)).name
-
-
-def bits(form: Format) -> int:
-    """Return the bits of a weight."""
-    return int("".join(filter(str.isdigit, form.weights)))
+    bits = {form: int("".join(filter(str.isdigit, form.weights))) for form in kept}
+    return tuple(sorted(kept, key=lambda form: (-bits[form], form.name)))
 
 
 def _format_of(rule: Rule) -> Format:
@@ -219,11 +206,9 @@ def _calibration(base: Recipe) -> dict[str, object] | None:
     return None if base.calibration is None else base.calibration.model_dump(mode="json")
 
 
-_LEVELS = (inf, 1.5, 1.2, 1.0, 0.85, 0.7, 0.5, 0.3)
-"""Predicted damage of the choices that save most within it, in shares of what is admitted."""
-
-_SPARES = (0.0, 0.15, 0.3)
-"""Shares of the present energy that exchanges are predicted to spare: predictions are not exact."""
+_LEVELS = (1.0, 1.4, 0.7, 2.0, 0.5, 3.0, 1.2, 0.85, 4.0, 1.7, 2.5, 0.3, 6.0, inf)
+"""Predicted damage of the first choices, in shares of the bound; those that come nearest first.
+What is predicted is more often too much than too little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,136 +222,29 @@ Options = Mapping[str, Sequence[NamedOption]]
 """What each group can be, by the group's name; FP32 among them."""
 
 
-def find_options(found: Sensitivity, *, by_time: bool, bound: float) -> Options:
+def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Options:
     """Return the energy and saving of every format of every group.
 
     Args:
-        found: What each group alone does and saves.
+        sensitivity: What each group alone does and saves.
         by_time: Save time; else bytes.
         bound: Largest distortion.
     """
     options: dict[str, list[NamedOption]] = {}
-    for row in found.rows:
+    for row in sensitivity.rows:
         several = options.setdefault(row.group, [NamedOption((), 0.0, 0.0, FLOAT32)])
-        saved = (
-            row.saved_ms / found.reference_ms
-            if by_time
-            else row.saved_bytes / found.reference_bytes
-        )
+        saved = row.saved_bytes / sensitivity.reference_bytes
+        if by_time:
+            saved = row.saved_ms / sensitivity.reference_ms
         several.append(NamedOption((), row.damage.energy(bound), saved, row.format))
     return options
 
 
 def selections(options: Options) -> list[dict[str, str]]:
-    """Return the choices that save most within levels of damage, the cheapest first."""
+    """Return the choices that save most within levels of predicted damage, each once."""
     choices = [
         {group: option.form for group, option in select(options, level**2).items()}
         for level in _LEVELS
     ]
     unique = {tuple(choice.items()): choice for choice in choices}
     return [choice for choice in unique.values() if {*choice.values()} != {FLOAT32}]
-
-
-@dataclass(frozen=True, slots=True)
-class _Move:
-    """Another format of a group, with the changes that it makes."""
-
-    group: str
-    form: str
-    cost: float
-    energy: float
-
-
-def exchanges(options: Options, current: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return changes of a choice that are predicted to cost less and to do no more damage.
-
-    Some groups get a cheaper format, and others a gentler one, until the damage is made up for.
-    Between like choices predictions err less than from FP32 on.
-
-    Args:
-        options: What each group can be.
-        current: The format of each group.
-
-    Returns:
-        The formats of the groups that change, of each choice; the cheapest first, with more and
-        less to spare in turn.
-    """
-    present, moves = 0.0, []
-    for group, several in options.items():
-        # A format that was left out does what another one did already: nothing is known of it.
-        before = next((o for o in several if o.form == current.get(group, FLOAT32)), None)
-        if before is not None:
-            present += before.energy
-            moves += [
-                _Move(group, o.form, before.saved - o.saved, o.energy - before.energy)
-                for o in several
-                if o is not before
-            ]
-    cheaper = sorted((m for m in moves if m.cost < 0), key=lambda m: m.energy / -m.cost)
-    gentler = sorted((m for m in moves if m.energy < 0), key=lambda m: m.cost / -m.energy)
-    first = [[move] for move in cheaper]
-    first += [_one_each(cheaper[:count]) for count in range(2, len(cheaper) + 1)]
-    rows = [
-        _cheapest([_made_up_for(some, gentler, spare * present) for some in first])
-        for spare in _SPARES
-    ]
-    in_turn = [change for several in zip_longest(*rows) for change in several if change is not None]
-    return [dict(change) for change in dict.fromkeys(in_turn)]
-
-
-def _cheapest(changes: Sequence[Sequence[_Move]]) -> list[tuple[tuple[str, str], ...]]:
-    """Return groups and formats of the changes that lower the cost, the cheapest first."""
-    made = {
-        tuple(sorted((move.group, move.form) for move in change)): sum(m.cost for m in change)
-        for change in changes
-    }
-    return sorted((key for key, cost in made.items() if cost < 0), key=lambda key: (made[key], key))
-
-
-def neighbours(
-    choices: Sequence[Mapping[str, str]],
-    names: Mapping[str, Sequence[str]],
-    count: int,
-    seed: int,
-) -> list[dict[str, str]]:
-    """Return choices with two groups changed at random, to fill a population with.
-
-    Args:
-        choices: To begin with, in turn.
-        names: What each group can be given.
-        count: Number of choices returned.
-        seed: Of the chance.
-    """
-    random = Random(seed)  # noqa: S311 - no secret depends on it
-    found = []
-    for number in range(count if choices else 0):
-        changed = dict(choices[number % len(choices)])
-        for group in random.sample(sorted(names), min(2, len(names))):
-            changed[group] = random.choice(list(names[group]))
-        found.append(changed)
-    return found
-
-
-def _one_each(moves: Sequence[_Move]) -> list[_Move]:
-    """Return the first move of each group."""
-    first: dict[str, _Move] = {}
-    for move in moves:
-        first.setdefault(move.group, move)
-    return list(first.values())
-
-
-def _made_up_for(cheaper: Sequence[_Move], gentler: Sequence[_Move], spare: float) -> list[_Move]:
-    """Return moves with as many gentler ones as their damage takes; none where that is too much.
-
-    Args:
-        cheaper: Moves that save.
-        gentler: Moves that spare damage, those that cost least for it first.
-        spare: Energy that they spare beyond what the others add.
-    """
-    change = list(cheaper)
-    for move in gentler:
-        if sum(one.energy for one in change) <= -spare:
-            break
-        if move.group not in {one.group for one in change}:
-            change.append(move)
-    return change if sum(one.energy for one in change) <= -spare else []

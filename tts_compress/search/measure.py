@@ -237,11 +237,6 @@ class Times(Record):
     formats: dict[str, dict[str, float]]
     """Where every group has the format, by its name."""
 
-    @property
-    def reference_ms(self) -> float:
-        """Time of all kernels in FP32."""
-        return sum(self.reference.values())
-
     def saved_ms(self, group: str, form: str) -> float:
         """Return the time that a group takes less of in a format than in FP32."""
         return self.reference[group] - self.formats[form][group]

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,14 +21,10 @@ from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.search.choices import (
     BASELINE,
-    FLOAT32,
     Choice,
     Space,
-    exchanges,
     find_formats,
     find_options,
-    format_name,
-    neighbours,
     recipe_toml,
     selections,
 )
@@ -50,7 +45,7 @@ from tts_compress.search.sensitivity import (
     find_sensitivity,
     single_graph,
 )
-from tts_compress.search.study import POPULATION, StudyOptions, explore, require_optuna
+from tts_compress.search.study import StudyOptions, explore, require_optuna
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
 
@@ -146,7 +141,6 @@ class Search:
                 point
                 for point in points
                 if point.damage.share(options.damage) <= 1.0
-                and point.choice != self._space.baseline()
                 and not (kept and point.cost >= baseline.cost)
             ),
             key=lambda point: point.cost,
@@ -206,28 +200,10 @@ class Search:
         return self._cost(graph), self._comparison.measure(graph)
 
     def _first_choices(self) -> list[Choice]:
-        """Return scheme `int8`, what is predicted to be better, and what saves most."""
-        space = self._space
+        """Return the recipe of `int8`, and what is predicted to save most within the bound."""
         by_time = self._options.objective == Objective.LATENCY
         options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
-        changes = exchanges(options, self._baseline_formats())
-        first = [space.baseline() | change for change in ({}, *changes[:POPULATION])]
-        first += selections(options)
-        names = {group.name: space.names(group.name) for group in space.groups}
-        count = max(0, POPULATION - len(first))
-        return [*first, *neighbours(first, names, count, self._options.sensitivity.seed)]
-
-    def _baseline_formats(self) -> dict[str, str]:
-        """Return the name of the format that most weights of each group have in scheme `int8`."""
-        decided = self._bench.decisions(self._recipe)
-        names = {}
-        for group in self._space.groups:
-            weights: Counter[str] = Counter({FLOAT32: 0})
-            for layer in decided:
-                if layer.module in group.modules and layer.weight is not None:
-                    weights[format_name(layer.weights, layer.activations)] += layer.parameters
-            names[group.name] = weights.most_common(1)[0][0]
-        return names
+        return [self._space.baseline(), *selections(options)]
 
     def _evaluate(
         self, name: str, recipe: Recipe, choice: Choice | None

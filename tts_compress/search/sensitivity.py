@@ -237,7 +237,7 @@ class _Experiment:
             seed=self._options.seed,
             environment=describe_environment(),
             reference_bytes=len(self._base.SerializeToString()),
-            reference_ms=times.reference_ms,
+            reference_ms=sum(times.reference.values()),
             prediction=_prediction(rows),
             rows=tuple(rows),
         )

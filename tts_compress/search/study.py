@@ -21,7 +21,7 @@ from tts_compress.search.outcome import Point
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
 
-POPULATION = 16
+_POPULATION = 16
 """Choices of a generation."""
 
 _Measure: TypeAlias = Callable[[Choice], tuple[float, MeasuredDamage] | None]
@@ -127,7 +127,7 @@ def _open_study(folder: Path, options: StudyOptions) -> Any:
 
     # Before Optuna 5 a sampler was given a function; from 7 on it takes none.
     older: dict[str, Any] = {} if _states_constraints() else {"constraints_func": _constraints}
-    sampler = optuna.samplers.NSGAIISampler(population_size=POPULATION, seed=options.seed, **older)
+    sampler = optuna.samplers.NSGAIISampler(population_size=_POPULATION, seed=options.seed, **older)
     study = optuna.create_study(
         storage=_storage(options.storage, folder),
         sampler=sampler,

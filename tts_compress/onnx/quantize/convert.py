@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -29,7 +30,7 @@ from tts_compress.onnx.quantize.decisions import (
 from tts_compress.onnx.quantize.dynamic import quantize_dynamically
 from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.float16 import halve
-from tts_compress.onnx.quantize.gptq import choose_codes
+from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
@@ -37,8 +38,8 @@ from tts_compress.onnx.rewrite.gemms import split_gemms
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, WeightCodes, shift_biases
 from tts_compress.progress import Progress, report_status
-from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.recipe import Format, Recipe
+from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
+from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
@@ -105,6 +106,57 @@ class Conversion:
         return dict(sorted(count_decisions(self.decisions).items()))
 
 
+_CodeKey: TypeAlias = tuple[str, str, int, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A graph in the form that is converted, and what was observed of it so far.
+
+    Recipes share it: what one of them needs is there for the next.
+    """
+
+    graph: Graph
+    progress: Progress
+    ranges: dict[str, Range] = field(default_factory=dict)
+    by_channel: dict[str, ChannelCodes] = field(default_factory=dict)
+    codes: dict[_CodeKey, Chosen | None] = field(default_factory=dict)
+    """Weights whose codes GPTQ chose, by operator, bits, block and arithmetic."""
+
+    def find_ranges(
+        self, tensors: Sequence[str], settings: Calibration, calls: Calls
+    ) -> dict[str, Range]:
+        """Return the range of each tensor; the missing ones are observed in one pass."""
+        if missing := [name for name in tensors if name not in self.ranges]:
+            seen = collect(self.graph.model, missing, _reported(calls, self.progress))
+            self.ranges.update({name: choose_range(seen[name], settings) for name in missing})
+        return {name: self.ranges[name] for name in tensors}
+
+    def find_channels(self, decisions: Sequence[Decision], calls: Calls) -> None:
+        """Find the codes of tensors that decisions round by channel."""
+        tensors = integer.tensors_by_channel(self.graph, channel_outputs(decisions))
+        if missing := [name for name in tensors if name not in self.by_channel]:
+            report_status(self.progress, STAGE, "ranges of channels")
+            self.by_channel.update(_codes_by_channel(self.graph.model, missing, calls.feeds()))
+
+    def find_codes(self, decisions: Sequence[Decision], calls: Calls) -> dict[str, Chosen]:
+        """Return the codes that GPTQ chooses for decisions, by the operator's output."""
+        asked = {_code_key(d): d for d in decisions if is_asked(d)}
+        if missing := {key: d for key, d in asked.items() if key not in self.codes}:
+            report_status(self.progress, STAGE, "choose codes")
+            several = list(missing.values())
+            chosen = choose_codes(self.graph, several, calls.feeds(), self.by_channel)
+            self.codes.update(zip(missing, chosen, strict=True))
+        pairs = [(d.output, self.codes[key]) for key, d in asked.items()]
+        return {output: codes for output, codes in pairs if codes is not None}
+
+
+def _code_key(decision: Decision) -> _CodeKey:
+    # Whatever becomes of the result.
+    arithmetic = "channels" if decision.activations in BY_CHANNEL else decision.activations
+    return decision.output, decision.weights, decision.group_size, arithmetic
+
+
 def prepare_conversion(
     exported: Callable[[], onnx.ModelProto],
     recipe: Recipe,
@@ -133,8 +185,8 @@ def prepare_conversion(
     model = graph.model
     _refuse_codes(model)
     decisions = decide(model, recipe, lengths)
+    observed = Observed(graph, progress)
     ranges: dict[str, Range] = {}
-    channels: dict[str, ChannelCodes] = {}
     chosen: dict[str, Chosen] = {}
     if recipe.calibration is not None:
         assert calls is not None
@@ -142,14 +194,11 @@ def prepare_conversion(
         if recipe.calibration.equalize:
             report_status(progress, STAGE, "equalize channels")
             decisions = equalize_decided(graph, decisions, recipe, calls)
-        observed = observed_tensors(model, decisions, recipe.format)
+        tensors = observed_tensors(model, decisions, recipe.format)
         report_status(progress, STAGE, "calibrate")
-        seen = collect(model, observed, reported(calls, progress))
-        ranges = {name: choose_range(seen[name], recipe.calibration) for name in seen}
-        apart = integer.tensors_by_channel(graph, channel_outputs(decisions))
-        channels = codes_by_channel(model, apart, calls.feeds())
-        report_status(progress, STAGE, "choose codes")
-        chosen = _chosen(graph, decisions, calls, Weights.INT4, channels)
+        ranges = observed.find_ranges(tensors, recipe.calibration, calls)
+        observed.find_channels(decisions, calls)
+        chosen = observed.find_codes([d for d in decisions if d.weights == Weights.INT4], calls)
     report_status(progress, STAGE, "convert and compare")
     return Conversion(
         graph=model,
@@ -157,7 +206,7 @@ def prepare_conversion(
         ranges=ranges,
         form=recipe.format,
         lengths=lengths,
-        by_channel=channels,
+        by_channel=observed.by_channel,
         chosen=chosen,
     )
 
@@ -177,7 +226,7 @@ def equalize_decided(
     return follow_weights(graph, decisions)
 
 
-def codes_by_channel(
+def _codes_by_channel(
     model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
 ) -> dict[str, ChannelCodes]:
     """Return codes of tensors (B, C, T) with a range for each channel.
@@ -203,23 +252,11 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    report_status(progress, STAGE, "choose codes")
-    graph = Graph(conversion.graph)
-    found = _chosen(graph, conversion.decisions, calls, Weights.INT8, conversion.by_channel)
+    graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
+    asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
+    chosen = Observed(graph, progress, by_channel=channels).find_codes(asked, calls)
     report_status(progress, STAGE, "convert and compare")
-    return replace(conversion, chosen={**conversion.chosen, **found})
-
-
-def _chosen(
-    graph: Graph,
-    decisions: Sequence[Decision],
-    calls: Calls,
-    weights: Weights,
-    channels: Mapping[str, ChannelCodes],
-) -> dict[str, Chosen]:
-    asked = [decision for decision in decisions if decision.weights == weights]
-    pairs = zip(asked, choose_codes(graph, asked, calls.feeds(), channels), strict=True)
-    return {decision.output: found for decision, found in pairs if found is not None}
+    return replace(conversion, chosen={**conversion.chosen, **chosen})
 
 
 def observed_tensors(
@@ -281,7 +318,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     return finished
 
 
-def reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
+def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
     """Yield the inputs of calls; progress is advanced with each."""
     for done, feeds in enumerate(calls.feeds(), start=1):
         yield feeds
