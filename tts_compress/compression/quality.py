@@ -238,7 +238,7 @@ def _forms(
     """
     tried = [Activations.NONE]
     if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
-        tried += [Activations.CHANNELS, Activations.INPUTS]
+        tried += [Activations.CHANNELS, Activations.INPUTS, Activations.SEGMENTS]
     forms: dict[Activations | None, list[Rule]] = {
         arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]
         for arithmetic in tried

@@ -12,7 +12,6 @@ from tts_compress.compression.calibration import open_calibration
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.histogram import Range, choose_range
-from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.convert import (
@@ -28,7 +27,7 @@ from tts_compress.onnx.quantize.convert import (
 )
 from tts_compress.onnx.quantize.decisions import (
     Decision,
-    channel_outputs,
+    channel_layers,
     decide,
     follow_weights,
     static_outputs,
@@ -182,11 +181,10 @@ class Workbench:
 
     def _find_channels(self, base: _Base, decisions: Sequence[Decision]) -> None:
         """Find the codes of tensors that are rounded by channel."""
-        graph = Graph(base.model)
-        tensors = integer.tensors_by_channel(graph, channel_outputs(decisions))
-        if missing := [name for name in tensors if name not in base.channels]:
+        if layers := channel_layers(decisions):
             report_status(self._progress, STAGE, "ranges of channels")
-            base.channels |= codes_by_channel(base.model, missing, self.calls().feeds())
+            graph = Graph(base.model)
+            base.channels |= codes_by_channel(graph, layers, self.calls(), base.channels)
 
     def _find_codes(self, base: _Base, decisions: Sequence[Decision]) -> None:
         """Find the weights whose codes GPTQ chooses, each once."""
