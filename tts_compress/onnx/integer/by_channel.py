@@ -65,6 +65,11 @@ class _Layer:
         """Its result in the graph."""
         return str(self.node.output[0])
 
+    @property
+    def stem(self) -> str:
+        """What names of its operators begin with, by which their time counts as the layer's."""
+        return str(self.node.name or self.name)
+
 
 def emit_by_channel(
     graph: Graph,
@@ -85,14 +90,17 @@ def emit_by_channel(
         return
     graph.require_opset(CONTRIB, 1)
     cuts = find_cuts(graph, [n for n, form in layers.items() if form == Activations.SEGMENTS])
+    cut_up: dict[str, Segments] = {}
     for node in [node for node in graph.nodes if node.output[0] in layers]:
         ranges = codes[node.input[0]]
         layer = _layer(graph, node, ranges, weights)
         graph.remove(node)
         form = layers[layer.name]
         if form == Activations.SEGMENTS:
-            segments = round_segments(graph, node.input[0], cuts[node.input[0]], ranges)
-            _convolve_segments(graph, layer, cuts[node.input[0]], segments, codes)
+            source = node.input[0]
+            if source not in cut_up:
+                cut_up[source] = round_segments(graph, source, cuts[source], ranges, layer.stem)
+            _convolve_segments(graph, layer, cuts[source], cut_up[source], codes)
         elif form == Activations.CHANNELS:
             _convolve(graph, layer, _rounded(graph, layer, ranges), codes[layer.name])
         else:
@@ -139,7 +147,8 @@ def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
         zeros = graph.add_constant(f"{first}.zeros", read.zeros)
         # Nor does it take what stands between codes and codes for an operator on codes, past one.
         real = _stop(graph, source, f"{first}.real", (0, len(read.zeros), -1))
-        graph.insert("QuantizeLinear", [real, scales, zeros], first, axis=1)
+        name = graph.fresh(f"{layer.stem}/QuantizeLinear")
+        graph.add("QuantizeLinear", [real, scales, zeros], [first], name, axis=1)
     if not any(pads):
         return first
     padded = f"{first}.{pads[0]}.{pads[1]}"
@@ -191,12 +200,13 @@ def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> Non
     """Emit a convolution whose results are rounded by channel."""
     read = _last(graph, read, layer.codes.shape[1])
     result = _codes(graph, layer, read, layer.codes, layer.bias, made)
-    real = _first(graph, layer, result, f"{layer.name}.codes_first")
+    real = _first(graph, layer, result, f"{layer.stem}.codes_first")
     names = [
-        graph.add_constant(f"{layer.name}.{name}", value)
+        graph.add_constant(f"{layer.stem}.{name}", value)
         for name, value in (("scales", made.scales), ("zeros", made.zeros))
     ]
-    graph.add("DequantizeLinear", [real, *names], [layer.name], axis=1)
+    name = graph.fresh(f"{layer.stem}/DequantizeLinear")
+    graph.add("DequantizeLinear", [real, *names], [layer.name], name, axis=1)
 
 
 def _convolve_segments(
@@ -207,7 +217,7 @@ def _convolve_segments(
     codes: Mapping[str, ChannelCodes],
 ) -> None:
     """Emit a convolution of segments, whose results are rounded by channel and have its gains."""
-    form, stem, made = layer.form, layer.name, codes[per_gain(layer.name)]
+    form, stem, made = layer.form, layer.stem, codes[per_gain(layer.name)]
     channels = len(form.convolution.bias)
     begin, end = result_begin(form, cut)
     bounds = _bounds(graph, begin, end, 3)
@@ -225,14 +235,14 @@ def _convolve_segments(
     real = graph.make("Reshape", [real, whole], f"{stem}.segments")
     real = join(graph, (form, stem), cut, layer.node.input[0], real)
     bias = graph.add_constant(f"{stem}.bias", form.convolution.bias[:, None])
-    graph.insert("Add", [real, bias], stem)
+    graph.add("Add", [real, bias], [layer.name], graph.fresh(f"{stem}/Add"))
 
 
 def _codes(
     graph: Graph, layer: _Layer, read: str, weight: Array, bias: Array, made: ChannelCodes
 ) -> str:
     """Emit the convolution itself, codes in and out with their channels last."""
-    phases, plain, stem = layer.form.phases, layer.form.convolution, layer.name
+    phases, plain, stem = layer.form.phases, layer.form.convolution, layer.stem
     steps = np.tile(made.scales.astype(np.float64), phases)
     offsets = np.tile(made.zeros.astype(np.float64), phases) - _MIDDLE
     scales = (layer.scales / steps).astype(np.float32)
@@ -251,7 +261,7 @@ def _codes(
         "QLinearConv",
         inputs,
         f"{stem}.codes",
-        graph.fresh(f"{layer.node.name}/QLinearConv"),
+        graph.fresh(f"{stem}/QLinearConv"),
         domain=CONTRIB,
         channels_last=1,
         kernel_shape=[*unit, plain.weight.shape[2]],
@@ -262,7 +272,7 @@ def _codes(
 
 def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
     """Emit a convolution as a product of neighbourhoods, laid side by side, in real numbers."""
-    plain, stem = layer.form.convolution, layer.name
+    plain, stem = layer.form.convolution, layer.stem
     outputs, _, kernel_size = layer.codes.shape
     if kernel_size > 1:
         # Whole channels are copied, and turned at once: pieces of a frame would take twice as long.
@@ -284,10 +294,10 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
         graph.add_constant(f"{stem}.weight_zero", np.zeros(outputs, np.int8)),
         graph.add_constant(f"{stem}.bias", layer.bias.astype(np.float32)),
     ]
-    name = graph.fresh(f"{layer.node.name}/MatMulIntegerToFloat")
+    name = graph.fresh(f"{stem}/MatMulIntegerToFloat")
     operator = "MatMulIntegerToFloat"
     result = graph.make(operator, inputs, f"{stem}.product", name, domain=CONTRIB)
-    _first(graph, layer, result, stem)
+    _first(graph, layer, result, layer.name)
 
 
 def _plain_codes(graph: Graph) -> tuple[str, str]:
@@ -300,7 +310,7 @@ def _plain_codes(graph: Graph) -> tuple[str, str]:
 
 def _first(graph: Graph, layer: _Layer, result: str, output: str) -> str:
     """Turn a result channels first, samples of all phases in their order; return `output`."""
-    form, stem = layer.form, layer.name
+    form, stem = layer.form, layer.stem
     channels = len(form.convolution.bias)
     if form.phases > 1:
         shape = graph.add_constant(f"{stem}.samples", np.array([0, -1, channels]))

@@ -104,10 +104,9 @@ def observe_per_gain(
         assert form is not None
         bias = graph.add_constant(f"{stem}.bias", form.convolution.bias[:, None])
         plain = graph.make("Sub", [node.output[0], bias], f"{stem}.plain")
-        gains = _gains(graph, source, cut, codes[source])[1]
+        gains = _gains(graph, source, cut, codes[source], stem)[1]
         samples, channels = cut.length * form.phases, len(form.convolution.bias)
-        count = graph.make("Size", [gains], f"{stem}.count")
-        ends = graph.make("Mul", [count, _ints(graph, samples)], f"{stem}.ends")
+        ends = graph.make("Mul", [_time(graph, gains), _ints(graph, samples)], f"{stem}.ends")
         rest = graph.make("Sub", [ends, _time(graph, plain)], f"{stem}.rest")
         rest = graph.make("Sub", [rest, _ints(graph, form.skip)], f"{stem}.behind")
         pads = [_ints(graph, 0, 0, form.skip, 0, 0), rest]
@@ -121,13 +120,17 @@ def observe_per_gain(
     return graph.finish()
 
 
-def round_segments(graph: Graph, source: str, cut: Cut, codes: ChannelCodes) -> Segments:
-    """Return the codes and gains of a tensor's segments; they are made once."""
-    stem = _stem(source)
-    segments = Segments(f"{stem}.codes", f"{stem}.gains")
-    if graph.producer(segments.codes) is not None:
-        return segments
-    parts, gains = _gains(graph, source, cut, codes)
+def round_segments(graph: Graph, source: str, cut: Cut, codes: ChannelCodes, stem: str) -> Segments:
+    """Return the codes and gains of a tensor's segments.
+
+    Args:
+        graph: Where this is emitted.
+        source: The tensor.
+        cut: Its segments.
+        codes: Those of its channels at a gain of 1.
+        stem: What names of operators begin with.
+    """
+    parts, gains = _gains(graph, source, cut, codes, stem)
     scales, zeros, shape = rows(graph, gains, codes, f"{stem}.rows")
     rounded = []
     for size, part in parts:
@@ -140,8 +143,8 @@ def round_segments(graph: Graph, source: str, cut: Cut, codes: ChannelCodes) -> 
     if beside:
         left = _cut(graph, beside[0], 0, cut.left, 3)
         right = _cut(graph, beside[0], cut.left, cut.left + cut.right, 3)
-    graph.insert("Concat", [p for p in (left, main, right) if p], segments.codes, axis=3)
-    return segments
+    beside = [part for part in (left, main, right) if part]
+    return Segments(graph.make("Concat", beside, f"{stem}.segments", axis=3), gains)
 
 
 def rows(graph: Graph, gains: str, codes: ChannelCodes, stem: str) -> tuple[str, str, str]:
@@ -155,7 +158,8 @@ def rows(graph: Graph, gains: str, codes: ChannelCodes, stem: str) -> tuple[str,
     column = graph.add_constant(f"{stem}.zeros", codes.zeros[None, :, None])
     zeros = graph.make("Expand", [column, shape], f"{stem}.every_zero")
     flat = [
-        graph.make("Reshape", [tensor, _ints(graph, -1)], f"{stem}.row") for tensor in (every, zeros)
+        graph.make("Reshape", [tensor, _ints(graph, -1)], f"{stem}.row")
+        for tensor in (every, zeros)
     ]
     return flat[0], flat[1], shape
 
@@ -183,12 +187,11 @@ def join(graph: Graph, layer: tuple[IntegerForm, str], cut: Cut, source: str, re
 
 
 def _gains(
-    graph: Graph, source: str, cut: Cut, codes: ChannelCodes
+    graph: Graph, source: str, cut: Cut, codes: ChannelCodes, stem: str
 ) -> tuple[list[tuple[int, str]], str]:
     """Return a tensor's segments in real numbers, what comes with them, each after its width; and
     the gains."""
-    stem, length = _stem(source), cut.length
-    padded = source
+    length, padded = cut.length, source
     if cut.more or cut.multiple % length:
         short = graph.make("Neg", [_time(graph, source)], f"{stem}.short")
         if cut.more:
@@ -219,12 +222,20 @@ def _gains(
         inverse = np.where(np.isfinite(limit), limit, 0.0)[None, :, None].astype(np.float32)
         bound = graph.add_constant(f"{stem}.{reduce}", inverse)
         for _, part in parts:
-            peak = graph.make(reduce, [part], f"{stem}.peak", axes=[3], keepdims=0)
+            peak = _reduce(graph, reduce, part, 3, f"{stem}.peak")
             peaks.append(graph.make("Mul", [peak, bound], f"{stem}.share"))
     most = graph.make("Max", peaks, f"{stem}.shares")
-    loudest = graph.make("ReduceMax", [most], f"{stem}.loudest", axes=[1], keepdims=1)
+    loudest = _reduce(graph, "ReduceMax", most, 1, f"{stem}.loudest", keepdims=1)
     floor = graph.share_constant("tts_compress.silence", np.array(_SILENCE, np.float32))
-    return parts, graph.insert("Max", [loudest, floor], f"{stem}.gains")
+    return parts, graph.make("Max", [loudest, floor], f"{stem}.gains")
+
+
+def _reduce(
+    graph: Graph, operator: str, tensor: str, axis: int, stem: str, keepdims: int = 0
+) -> str:
+    if graph.opset() < 18:
+        return graph.make(operator, [tensor], stem, axes=[axis], keepdims=keepdims)
+    return graph.make(operator, [tensor, _ints(graph, axis)], stem, keepdims=keepdims)
 
 
 def _cut(graph: Graph, tensor: str, begin: int, end: int, axis: int) -> str | None:
@@ -244,10 +255,6 @@ def _time(graph: Graph, tensor: str) -> str:
 def _ints(graph: Graph, *values: int) -> str:
     name = "tts_compress.ints." + ".".join(map(str, values))
     return graph.share_constant(name, np.array(values, np.int64))
-
-
-def _stem(source: str) -> str:
-    return f"{source}.segments"
 
 
 def _span(form: IntegerForm) -> int:
