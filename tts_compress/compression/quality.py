@@ -52,7 +52,7 @@ _NEGLIGIBLE = 0.004
 _LONG = 0.05
 """Share of the time from which on the layers of a group are chosen one by one."""
 
-_ROUNDS = 3
+_ROUNDS = 5
 """Profiled runs of which the fastest counts."""
 
 _TRIES = 6
@@ -301,8 +301,8 @@ def _times(seconds: Mapping[str, float], groups: Sequence[Group]) -> dict[str, f
     blocks: dict[str, str] = {}
     for group in groups:
         alone = group.modules == (group.name,)
-        for block in [group] if alone else find_groups(group.modules):
-            blocks[block.name] = group.name
+        within = (group.name,) if alone else [g.name for g in find_groups(group.modules)]
+        blocks |= dict.fromkeys(within, group.name)
     times, names = {group.name: 0.0 for group in groups}, list(blocks)
     for operator, spent in seconds.items():
         if block := group_of(operator, names):

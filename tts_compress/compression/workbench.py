@@ -13,6 +13,7 @@ from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.quantize.collect import Calls, collect
 from tts_compress.onnx.quantize.convert import (
     STAGE,
@@ -97,6 +98,7 @@ class Workbench:
         if form not in self._bases:
             batch_one = isinstance(self.model, TTSModel)
             graph = convertible_graph(self.model.graph(), form, batch_one=batch_one)
+            name_by_modules(graph.model.graph)
             self._bases[form] = _Base(graph.model)
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:

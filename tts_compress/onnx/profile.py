@@ -9,6 +9,7 @@ from typing import Any
 import onnx
 
 from tts_compress.folders import temporary_folder
+from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -24,7 +25,7 @@ def kernel_seconds(
     threads: int | None = None,
     rounds: int = 1,
 ) -> dict[str, float]:
-    """Return the seconds that operators take over all calls, by their names.
+    """Return the seconds that operators take over all calls, by names that hold their modules.
 
     Args:
         model: The graph; its noise is fed.
@@ -37,9 +38,11 @@ def kernel_seconds(
     Raises:
         ModelError: The graph cannot be run.
     """
+    watched = feed_noise(model)
+    name_by_modules(watched.graph)
     with temporary_folder() as folder:
         session = open_session(
-            feed_noise(model),
+            watched,
             spec,
             threads,
             enable_profiling=True,

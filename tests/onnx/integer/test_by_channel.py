@@ -169,7 +169,9 @@ def _in_segments(operator: str, conversion: Conversion, x: Any) -> Any:
         begin, end = max(segment * 128 - left, 0), segment * 128 + 128 + right
         window = x[batch, :, begin:end].astype(np.float64)
         highest = np.maximum(window, 0) / np.maximum((255 - zeros) * scales, 1e-30)
-        gain = max(highest.max(initial=0), (-np.minimum(window, 0) / (zeros * scales)).max(initial=0))
+        gain = max(
+            highest.max(initial=0), (-np.minimum(window, 0) / (zeros * scales)).max(initial=0)
+        )
         alone = np.zeros_like(x[batch : batch + 1], np.float64)
         alone[0, :, begin:end] = window / gain
         product = _expected(operator, conversion, alone, result=False) - offset

@@ -109,9 +109,9 @@ def observe_per_gain(
         ends = graph.make("Mul", [_time(graph, gains), _ints(graph, samples)], f"{stem}.ends")
         rest = graph.make("Sub", [ends, _time(graph, plain)], f"{stem}.rest")
         rest = graph.make("Sub", [rest, _ints(graph, form.skip)], f"{stem}.behind")
-        pads = [_ints(graph, 0, 0, form.skip, 0, 0), rest]
-        padded = [plain, graph.make("Concat", pads, f"{stem}.pads", axis=0)]
-        padded = graph.make("Pad", padded, f"{stem}.padded")
+        edges = [_ints(graph, 0, 0, form.skip, 0, 0), rest]
+        amounts = graph.make("Concat", edges, f"{stem}.pads", axis=0)
+        padded = graph.make("Pad", [plain, amounts], f"{stem}.padded")
         shape = _ints(graph, 0, channels, -1, samples)
         segments = graph.make("Reshape", [padded, shape], f"{stem}.segments")
         column = graph.make("Reshape", [gains, _ints(graph, 0, 1, -1, 1)], f"{stem}.gains")
@@ -189,8 +189,7 @@ def join(graph: Graph, layer: tuple[IntegerForm, str], cut: Cut, source: str, re
 def _gains(
     graph: Graph, source: str, cut: Cut, codes: ChannelCodes, stem: str
 ) -> tuple[list[tuple[int, str]], str]:
-    """Return a tensor's segments in real numbers, what comes with them, each after its width; and
-    the gains."""
+    """Return the real numbers of segments, and what comes with them, by widths; and the gains."""
     length, padded = cut.length, source
     if cut.more or cut.multiple % length:
         short = graph.make("Neg", [_time(graph, source)], f"{stem}.short")
@@ -259,7 +258,7 @@ def _ints(graph: Graph, *values: int) -> str:
 
 def _span(form: IntegerForm) -> int:
     """Return the samples besides its own that a result reads."""
-    return form.convolution.dilation * (form.convolution.weight.shape[2] - 1)
+    return int(form.convolution.dilation * (form.convolution.weight.shape[2] - 1))
 
 
 def _more(form: IntegerForm) -> int:
