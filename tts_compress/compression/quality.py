@@ -49,8 +49,9 @@ _FEWEST_CALLS = 12
 _NEGLIGIBLE = 0.004
 """Share of the time below which it is not asked what integers of a group would damage."""
 
-_LONG = 0.05
-"""Share of the time from which on the layers of a group are chosen one by one."""
+_LONG, _SPOKEN = 0.1, 6.0
+"""Share of the time from which on the layers of a group are chosen one by one, where a call for
+each of the groups does not take more seconds than these."""
 
 _ROUNDS = 5
 """Profiled runs of which the fastest counts."""
@@ -186,7 +187,7 @@ def _options(
     weights = sum(d.parameters for d in decisions)
     before = _kernels(bench, bench.model.graph())
     most = max(4, _HEARD_WEIGHTS // weights)
-    groups = _split(_merged(find_groups(d.module for d in layers), most), before, most)
+    groups = split_long(_merged(find_groups(d.module for d in layers), most), before, most)
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms, before)
@@ -236,19 +237,20 @@ def _merged(groups: Sequence[Group], most: int) -> list[Group]:
     return joined
 
 
-def _split(groups: Sequence[Group], seconds: Mapping[str, float], most: int) -> list[Group]:
-    """Return at most so many groups: the layers of those that take long, each for itself."""
+def split_long(groups: Sequence[Group], seconds: Mapping[str, float], most: int) -> list[Group]:
+    """Return groups with the layers of those that take long each for itself.
+
+    Args:
+        groups: At most so many.
+        seconds: Of each operator in a call.
+        most: Groups that may be heard.
+    """
     times, total = _times(seconds, groups), sum(seconds.values())
-    split = [
-        part
-        for group in groups
-        for part in (
-            find_groups(group.modules, each_layer=True)
-            if times[group.name] > _LONG * total
-            else [group]
-        )
-    ]
-    return split if len(split) <= most else list(groups)
+    split: list[Group] = []
+    for group in groups:
+        is_long = times[group.name] > _LONG * total
+        split += find_groups(group.modules, each_layer=True) if is_long else [group]
+    return split if len(split) <= min(most, _SPOKEN / total) else list(groups)
 
 
 def _forms(
