@@ -21,7 +21,6 @@ from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.models.base import TorchModel
-from tts_compress.models.distillation import Distillable
 from tts_compress.recipes.family import schemes_of
 
 if TYPE_CHECKING:
@@ -305,7 +304,7 @@ class FamilyPromises:
 
     def test_an_artifact_needs_nothing_of_its_original(self, small: Any, artifact: Path) -> None:
         """And what is in memory alone has no files."""
-        files = load(artifact).files()  # type: ignore[attr-defined]
+        files = load(artifact).files()
         assert all(path.parent == artifact for path in (*files.weights, *files.settings))
         named = {path.name for path in files.settings} | {"model.safetensors"}
         assert set(read_manifest(artifact).files) == named
@@ -419,7 +418,7 @@ class FamilyPromises:
         of that noise: 60 dB of the 1,200 numbers and more that flow into most layers here. Random
         weights make more of it from layer to layer; four bits are multiplied in bfloat16.
         """
-        assert isinstance(teacher, Distillable)
+        assert isinstance(teacher, TorchModel)
         promise = learning.deployed[trained_scheme]
         found = deployed(teacher, trained_scheme, learning.texts[:2])
         assert tuple(found) == promise.objectives

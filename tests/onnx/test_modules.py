@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of, name_by_modules
 
 _NAMES = {"dec.ups.0.weight", "dec.ups.0.bias", "enc_p.norm.gamma", "dec.w_g", "onnx::Conv_12"}
 
@@ -28,6 +28,17 @@ _NAMES = {"dec.ups.0.weight", "dec.ups.0.bias", "enc_p.norm.gamma", "dec.w_g", "
 def test_module_of_an_operator(name: str, inputs: list[str], module: str) -> None:
     node = helper.make_node("Any", inputs, ["y"], name)
     assert module_of(node, _NAMES) == module
+
+
+def test_names_get_the_modules_that_only_parameters_name() -> None:
+    named = {"Conv_12": "/dec.ups.0/Conv_12", "/enc/Add": "/enc/Add", "Add_1": "Add_1", "": ""}
+    nodes = [helper.make_node("Any", ["x", "dec.ups.0.bias"], ["y"], "Conv_12")]
+    nodes += [helper.make_node("Any", ["x"], ["y"], name) for name in list(named)[1:]]
+    bias = numpy_helper.from_array(np.zeros(1), "dec.ups.0.bias")
+    made = helper.make_graph(nodes, "g", [], [], [bias])
+    name_by_modules(made)
+    assert [node.name for node in made.node] == list(named.values())
+    assert module_of(made.node[0], ()) == "dec.ups.0"
 
 
 @pytest.fixture

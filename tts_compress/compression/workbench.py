@@ -10,6 +10,7 @@ from tts_compress.compression.calibration import open_calibration
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.numerics.histogram import Range
 from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
@@ -82,6 +83,7 @@ class Workbench:
         if form not in self._observed:
             batch_one = isinstance(self.model, TTSModel)
             graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
+            name_by_modules(graph.model.graph)
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})

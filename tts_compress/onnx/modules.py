@@ -134,6 +134,17 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     return ""
 
 
+def name_by_modules(graph: onnx.GraphProto) -> None:
+    """Put modules that only parameters name into the names of their operators.
+
+    A profile, and what an operator is converted to, have no more than its name.
+    """
+    initializers = initializer_names(graph)
+    for node in graph.node:
+        if node.name and "/" not in node.name and (module := module_of(node, initializers)):
+            node.name = f"/{module}/{node.name}"
+
+
 def is_small_cut(node: onnx.NodeProto, table: onnx.TensorProto) -> bool:
     """Return True for a slice of a constant too small to be a table, such as positions."""
     return node.op_type == "Slice" and math.prod(table.dims) < SMALLEST_TABLE

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 
 from tts_compress.folders import temporary_folder
+from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -25,7 +26,7 @@ def kernel_seconds(
     threads: int | None = None,
     rounds: int = 1,
 ) -> dict[str, float]:
-    """Return the seconds that operators take over all calls, by their names.
+    """Return the seconds that operators take over all calls, by names that hold their modules.
 
     Args:
         model: The graph; its noise is fed.
@@ -35,9 +36,11 @@ def kernel_seconds(
         rounds: Times that all calls are run after a first time that does not count; for each
             operator in each call the fastest counts.
     """
+    watched = feed_noise(model)
+    name_by_modules(watched.graph)
     with temporary_folder() as folder:
         options: dict[str, Any] = {"profile_file_prefix": str(Path(folder, "profile"))}
-        session = open_session(feed_noise(model), spec, threads, enable_profiling=True, **options)
+        session = open_session(watched, spec, threads, enable_profiling=True, **options)
         for call in [*calls] * (1 + rounds):
             run_session(session, call, spec)
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))

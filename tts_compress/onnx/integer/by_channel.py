@@ -11,7 +11,7 @@ numbers until they cancel, and dequantize by the last axis, which takes ten time
 none past a `Reshape`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +22,18 @@ from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.convolutions import IntegerForm, integer_form
 from tts_compress.onnx.integer.emitter import CONTRIB
+from tts_compress.onnx.integer.segments import (
+    Cut,
+    Segments,
+    find_cuts,
+    join,
+    per_gain,
+    result_begin,
+    round_segments,
+    rows,
+)
 from tts_compress.onnx.weight_codes import WeightCodes
+from tts_compress.recipes.formats import Activations
 
 _MIDDLE = 128
 """The zero point that kernels see; biases make up for those of the channels."""
@@ -40,18 +51,29 @@ class _Layer:
     scales: Array
     """Scales of the results, (s·C_out,) in float64."""
 
-    bias: Array
-    """In real numbers, with what zero points of the channels add, (s·C_out,) in float64."""
+    moved: Array
+    """What zero points of the channels add to results, (s·C_out,) in float64."""
+
+    @property
+    def bias(self) -> Array:
+        """In real numbers, with what zero points add, (s·C_out,) in float64."""
+        plain = self.form.convolution.bias.astype(np.float64)
+        return np.tile(plain, self.form.phases) + self.moved
 
     @property
     def name(self) -> str:
         """Its result in the graph."""
         return str(self.node.output[0])
 
+    @property
+    def stem(self) -> str:
+        """What names of its operators begin with, by which their time counts as the layer's."""
+        return str(self.node.name or self.name)
+
 
 def emit_by_channel(
     graph: Graph,
-    rounds_result: Mapping[str, bool],
+    layers: Mapping[str, Activations],
     codes: Mapping[str, ChannelCodes],
     weights: WeightCodes,
 ) -> None:
@@ -59,33 +81,50 @@ def emit_by_channel(
 
     Args:
         graph: In FP32.
-        rounds_result: The convolutions, by their outputs; True where their results are rounded.
+        layers: The arithmetic of each convolution, by its output.
         codes: Those of the tensors that `tensors_by_channel` names.
         weights: How the weights of convolutions are rounded; of those here, the weights times the
             scales of what they multiply.
     """
-    if not rounds_result:
+    if not layers:
         return
     graph.require_opset(CONTRIB, 1)
-    for node in [node for node in graph.nodes if node.output[0] in rounds_result]:
-        layer = _layer(graph, node, codes[node.input[0]], weights)
-        read = _rounded(graph, layer, codes[node.input[0]])
+    cuts = find_cuts(graph, [n for n, form in layers.items() if form == Activations.SEGMENTS])
+    cut_up: dict[str, Segments] = {}
+    for node in [node for node in graph.nodes if node.output[0] in layers]:
+        ranges = codes[node.input[0]]
+        layer = _layer(graph, node, ranges, weights)
         graph.remove(node)
-        if rounds_result[layer.name]:
-            _convolve(graph, layer, read, codes[layer.name])
+        form = layers[layer.name]
+        if form == Activations.SEGMENTS:
+            source = node.input[0]
+            if source not in cut_up:
+                cut_up[source] = round_segments(graph, source, cuts[source], ranges, layer.stem)
+            _convolve_segments(graph, layer, cuts[source], cut_up[source], codes)
+        elif form == Activations.CHANNELS:
+            _convolve(graph, layer, _rounded(graph, layer, ranges), codes[layer.name])
         else:
-            _multiply(graph, layer, read)
+            _multiply(graph, layer, _rounded(graph, layer, ranges))
     graph.finish()
 
 
-def tensors_by_channel(graph: Graph, rounds_result: Mapping[str, bool]) -> list[str]:
-    """Return the tensors whose ranges `emit_by_channel` asks for, in graph order."""
+def tensors_by_channel(graph: Graph, layers: Iterable[tuple[str, Activations]]) -> list[str]:
+    """Return the tensors whose ranges `emit_by_channel` asks for, in graph order.
+
+    Those that `per_gain` names are of the graph that `observe_per_gain` returns.
+    """
+    forms: dict[str, set[Activations]] = {}
+    for output, form in layers:
+        forms.setdefault(output, set()).add(form)
     wanted: dict[str, None] = {}
     for node in graph.nodes:
-        if node.output[0] in rounds_result:
+        output = node.output[0]
+        if output in forms:
             wanted[node.input[0]] = None
-            if rounds_result[node.output[0]]:
-                wanted[node.output[0]] = None
+            if Activations.CHANNELS in forms[output]:
+                wanted[output] = None
+            if Activations.SEGMENTS in forms[output]:
+                wanted[per_gain(output)] = None
     return list(wanted)
 
 
@@ -96,8 +135,7 @@ def _layer(graph: Graph, node: onnx.NodeProto, read: ChannelCodes, weights: Weig
     codes, scales = weights.rounded(node.output[0], weight, multiplied=True)
     wide = scales.astype(np.float64)
     moved = codes.sum(2, dtype=np.float64) @ (_MIDDLE - read.zeros.astype(np.float64))
-    bias = np.tile(form.convolution.bias.astype(np.float64), form.phases) + moved * wide
-    return _Layer(node, form, codes, wide, bias)
+    return _Layer(node, form, codes, wide, moved * wide)
 
 
 def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
@@ -109,7 +147,8 @@ def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
         zeros = graph.add_constant(f"{first}.zeros", read.zeros)
         # Nor does it take what stands between codes and codes for an operator on codes, past one.
         real = _stop(graph, source, f"{first}.real", (0, len(read.zeros), -1))
-        graph.insert("QuantizeLinear", [real, scales, zeros], first, axis=1)
+        name = graph.fresh(f"{layer.stem}/QuantizeLinear")
+        graph.add("QuantizeLinear", [real, scales, zeros], [first], name, axis=1)
     if not any(pads):
         return first
     padded = f"{first}.{pads[0]}.{pads[1]}"
@@ -159,42 +198,81 @@ def _stop(graph: Graph, tensor: str, output: str, shape: tuple[int, ...]) -> str
 
 def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> None:
     """Emit a convolution whose results are rounded by channel."""
-    phases, plain, stem = layer.form.phases, layer.form.convolution, layer.name
+    read = _last(graph, read, layer.codes.shape[1])
+    result = _codes(graph, layer, read, layer.codes, layer.bias, made)
+    real = _first(graph, layer, result, f"{layer.stem}.codes_first")
+    names = [
+        graph.add_constant(f"{layer.stem}.{name}", value)
+        for name, value in (("scales", made.scales), ("zeros", made.zeros))
+    ]
+    name = graph.fresh(f"{layer.stem}/DequantizeLinear")
+    graph.add("DequantizeLinear", [real, *names], [layer.name], name, axis=1)
+
+
+def _convolve_segments(
+    graph: Graph,
+    layer: _Layer,
+    cut: Cut,
+    segments: Segments,
+    codes: Mapping[str, ChannelCodes],
+) -> None:
+    """Emit a convolution of segments, whose results are rounded by channel and have its gains."""
+    form, stem, made = layer.form, layer.stem, codes[per_gain(layer.name)]
+    channels = len(form.convolution.bias)
+    begin, end = result_begin(form, cut)
+    bounds = _bounds(graph, begin, end, 3)
+    read = graph.make("Slice", [segments.codes, *bounds], f"{stem}.window")
+    read = graph.make("Transpose", [read], f"{stem}.last", perm=[0, 2, 3, 1])
+    result = _codes(graph, layer, read, layer.codes[:, :, None], layer.moved, made)
+    shape = graph.add_constant(f"{stem}.samples", np.array([0, 0, -1, channels]))
+    samples = graph.make("Reshape", [result, shape], f"{stem}.phases")
+    first = graph.make("Transpose", [samples], f"{stem}.first", perm=[0, 3, 1, 2])
+    scales, zeros, _ = rows(graph, segments.gains, made, f"{stem}.rows")
+    row = graph.add_constant(f"{stem}.row", np.array([1, -1, cut.length * form.phases]))
+    real = graph.make("Reshape", [first, row], f"{stem}.rows_first")
+    real = graph.make("DequantizeLinear", [real, scales, zeros], f"{stem}.real", axis=1)
+    whole = graph.make("Shape", [first], f"{stem}.shape")
+    real = graph.make("Reshape", [real, whole], f"{stem}.segments")
+    real = join(graph, (form, stem), cut, layer.node.input[0], real)
+    bias = graph.add_constant(f"{stem}.bias", form.convolution.bias[:, None])
+    graph.add("Add", [real, bias], [layer.name], graph.fresh(f"{stem}/Add"))
+
+
+def _codes(
+    graph: Graph, layer: _Layer, read: str, weight: Array, bias: Array, made: ChannelCodes
+) -> str:
+    """Emit the convolution itself, codes in and out with their channels last."""
+    phases, plain, stem = layer.form.phases, layer.form.convolution, layer.stem
     steps = np.tile(made.scales.astype(np.float64), phases)
     offsets = np.tile(made.zeros.astype(np.float64), phases) - _MIDDLE
     scales = (layer.scales / steps).astype(np.float32)
-    bias = round_bias(layer.bias / steps + offsets, scales.astype(np.float64))
+    whole = round_bias(bias / steps + offsets, scales.astype(np.float64))
     one, middle = _plain_codes(graph)
     inputs = [
-        *(_last(graph, read, layer.codes.shape[1]), one, middle),
-        graph.add_constant(f"{stem}.weight", layer.codes),
+        *(read, one, middle),
+        graph.add_constant(f"{stem}.weight", weight),
         graph.add_constant(f"{stem}.weight_scale", scales),
         graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
         *(one, middle),
-        graph.add_constant(f"{stem}.bias", bias),
+        graph.add_constant(f"{stem}.bias", whole),
     ]
-    result = graph.make(
+    unit = [1] * (weight.ndim - 3)
+    return graph.make(
         "QLinearConv",
         inputs,
         f"{stem}.codes",
-        graph.fresh(f"{layer.node.name}/QLinearConv"),
+        graph.fresh(f"{stem}/QLinearConv"),
         domain=CONTRIB,
         channels_last=1,
-        kernel_shape=[plain.weight.shape[2]],
-        dilations=[plain.dilation],
-        strides=[plain.stride],
+        kernel_shape=[*unit, plain.weight.shape[2]],
+        dilations=[*unit, plain.dilation],
+        strides=[*unit, plain.stride],
     )
-    real = _first(graph, layer, result, f"{stem}.codes_first")
-    names = [
-        graph.add_constant(f"{stem}.{name}", value)
-        for name, value in (("scales", made.scales), ("zeros", made.zeros))
-    ]
-    graph.add("DequantizeLinear", [real, *names], [stem], axis=1)
 
 
 def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
     """Emit a convolution as a product of neighbourhoods, laid side by side, in real numbers."""
-    plain, stem = layer.form.convolution, layer.name
+    plain, stem = layer.form.convolution, layer.stem
     outputs, _, kernel_size = layer.codes.shape
     if kernel_size > 1:
         # Whole channels are copied, and turned at once: pieces of a frame would take twice as long.
@@ -216,10 +294,10 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
         graph.add_constant(f"{stem}.weight_zero", np.zeros(outputs, np.int8)),
         graph.add_constant(f"{stem}.bias", layer.bias.astype(np.float32)),
     ]
-    name = graph.fresh(f"{layer.node.name}/MatMulIntegerToFloat")
+    name = graph.fresh(f"{stem}/MatMulIntegerToFloat")
     operator = "MatMulIntegerToFloat"
     result = graph.make(operator, inputs, f"{stem}.product", name, domain=CONTRIB)
-    _first(graph, layer, result, stem)
+    _first(graph, layer, result, layer.name)
 
 
 def _plain_codes(graph: Graph) -> tuple[str, str]:
@@ -232,7 +310,7 @@ def _plain_codes(graph: Graph) -> tuple[str, str]:
 
 def _first(graph: Graph, layer: _Layer, result: str, output: str) -> str:
     """Turn a result channels first, samples of all phases in their order; return `output`."""
-    form, stem = layer.form, layer.name
+    form, stem = layer.form, layer.stem
     channels = len(form.convolution.bias)
     if form.phases > 1:
         shape = graph.add_constant(f"{stem}.samples", np.array([0, -1, channels]))
