@@ -140,8 +140,7 @@ def write_results(folder: Path, dice: random.Random) -> None:
 def merge_results(folder: Path, dice: random.Random) -> object:
     """Merge them: what a row says is of its own voice, scheme and suite."""
     from tts_compress.evaluation import read_report
-    from tts_compress.sweep.document import table_of
-    from tts_compress.sweep.merge import merge_reports
+    from tts_compress.sweep.report import merge_reports, table_of
     from tts_compress.sweep.results import open_results
 
     del dice

@@ -1,18 +1,19 @@
-"""A sweep by the real schedule on a real Ray cluster, whose seats sleep."""
+"""A sweep by the real schedule on a real Ray cluster, whose workers sleep."""
 
 import random
 import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
-from tts_compress.sweep.on_ray import RayExecutor
+from tts_compress.sweep.executors import Outcome, RayExecutor, Task
 from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.schedule import Outcome, Task, run_units
+from tts_compress.sweep.run import run_units
 from tts_compress.sweep.units import Identity, Kind, Opened, Unit, units_of
 
 _SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
@@ -34,7 +35,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepingSeat:
+class SleepingProcess:
     """Sleeps as long as a unit takes, and notes it where results are."""
 
     output: str
@@ -49,19 +50,6 @@ class SleepingSeat:
 
     def close(self) -> None:
         """Do nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class OpenSleepingSeat:
-    """Opens a seat that sleeps."""
-
-    output: str
-    lengths: dict[Kind, float]
-    pace: float
-
-    def __call__(self) -> SleepingSeat:
-        """Return the seat."""
-        return SleepingSeat(self.output, self.lengths, self.pace)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,9 +117,9 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
             plan, tasks = make_tasks(shape, output)
-            seat = OpenSleepingSeat(output, lengths, shape.pace)
+            sleeping = partial(SleepingProcess, output, lengths, shape.pace)
             begun = time.monotonic()
-            lost = run_units(tasks, (), RayExecutor(plan, None, seat), progress)
+            lost = run_units(tasks, (), RayExecutor(plan, None, sleeping), progress)
             wall = time.monotonic() - begun
             done = len(list((Path(output) / "units").iterdir()))
     finally:

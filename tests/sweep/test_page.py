@@ -7,8 +7,8 @@ import io
 
 import pytest
 
-from tts_compress.sweep.document import Entry, SweepReport, table_of
 from tts_compress.sweep.page import render_page
+from tts_compress.sweep.report import Entry, SweepReport, table_of
 from tts_compress.sweep.units import Failure
 
 

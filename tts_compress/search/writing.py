@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.report import render_document
+from tts_compress.report import write_document
 from tts_compress.search.outcome import SearchResult, Sensitivity
 
 
@@ -15,7 +15,10 @@ def write_result(found: Sensitivity | SearchResult, folder: Path) -> Path:
         ArtifactError: The folder cannot be written.
     """
     stem = "search" if isinstance(found, SearchResult) else "sensitivity"
-    write_text_atomically(folder / f"{stem}.json", found.to_json())
-    page = folder / f"{stem}.html"
-    write_text_atomically(page, render_document(f"tts_compress.search.page:{stem}_page", found))
-    return page
+    write_document(
+        found,
+        (f"{stem}.html", f"tts_compress.search.page:{stem}_page"),
+        {f"{stem}.json": found.to_json()},
+        lambda name, text: write_text_atomically(folder / name, text),
+    )
+    return folder / f"{stem}.html"

@@ -23,12 +23,13 @@ from tts_compress.sweep.plan import OpenPlan, Scheme
 Kind: TypeAlias = Literal["compress", "reference", "candidate", "time", "report"]
 
 PHASES: Mapping[str, tuple[Kind, ...]] = {
-    "compress and listen": ("compress", "reference", "candidate"),
+    "compress": ("compress",),
+    "speech": ("reference", "candidate"),
     "time": ("time",),
     "report": ("report",),
 }
-"""Kinds that are done at the same time. Those that time have machines of their own, and reports
-need the times."""
+"""Kinds of units that are done at the same time. Each phase needs the results of those before;
+units that time have machines of their own."""
 
 _FORMAT = 1
 """Goes up when units do something else than before."""

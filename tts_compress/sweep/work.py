@@ -46,8 +46,8 @@ _WORK = "sweep.work"
 """This module; a result depends on what it imports."""
 
 
-class Workplace:
-    """Does units, one after the other, and responds to the requests of a seat.
+class UnitRunner:
+    """Does units, one after the other, and responds to the requests of a `UnitProcess`.
 
     Args:
         plan: The plan.
@@ -193,7 +193,7 @@ class Workplace:
             self._artifacts[key] = folder
         return self._artifacts[key] / "model"
 
-    _KINDS: Mapping[str, Callable[["Workplace", Unit, Path], None]] = {
+    _KINDS: Mapping[str, Callable[["UnitRunner", Unit, Path], None]] = {
         "compress": _compress,
         "reference": _speak,
         "candidate": _speak,
@@ -227,7 +227,7 @@ def _code() -> str:
 
 def main(plan: Path) -> None:
     """Serve requests until standard input ends."""
-    serve(lambda: Workplace(OpenPlan.model_validate_json(read_text(plan)), plan.parent))
+    serve(lambda: UnitRunner(OpenPlan.model_validate_json(read_text(plan)), plan.parent))
 
 
 if __name__ == "__main__":
