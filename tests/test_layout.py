@@ -41,7 +41,6 @@ LAYERS = [
     "export",
     "evaluation",
     "report",
-    "publish",
     "search",
     "sweep",
     "terminal",

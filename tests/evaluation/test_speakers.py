@@ -23,8 +23,7 @@ from tts_compress.evaluation.wav_files import audio_sha256
 from tts_compress.models import load
 from tts_compress.report import render_html
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.speakers import speaker_results
-from tts_compress.report.summary import cautions, provenance, summary_rows
+from tts_compress.report.summary import cautions, provenance, speaker_results, summary_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,9 @@ _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 
 
 @pytest.fixture
-def runner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[OpenPlan], InProcessRunner]:
+def runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[OpenPlan], InProcessRunner]:
     """Return a function that opens what does units in this process, which plans take, too."""
     (tmp_path / "scratch").mkdir()
 

@@ -4,6 +4,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression.modules import call_module
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.bootstrap import compare_times, take_turns
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
@@ -136,13 +137,8 @@ def evaluate_modules(
     torch.set_num_threads(options.threads)
     try:
         powers = [_powers(pair, *call) for call in calls]
-        turns = [
-            [
-                [_called(module, *call)[0] for module in pair]
-                for call in calls[: options.timing_texts]
-            ]
-            for _ in range(options.timing_runs)
-        ]
+        runs = [partial(_seconds, pair, call) for call in calls[: options.timing_texts]]
+        turns = take_turns(runs, options.timing_runs)
     finally:
         torch.set_num_threads(threads)
     spent = np.median(turns, axis=0).T  # of each batch: a busy machine disturbs single calls
@@ -161,6 +157,11 @@ def evaluate_modules(
     if output is not None:
         result.write(output)
     return result
+
+
+def _seconds(pair: Iterable[nn.Module], call: tuple[int, Any]) -> list[float]:
+    """Return the seconds that each module takes for a batch."""
+    return [_called(module, *call)[0] for module in pair]
 
 
 @torch.inference_mode()

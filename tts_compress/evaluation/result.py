@@ -232,7 +232,7 @@ class Evaluation(Document):
 
     def _repr_html_(self) -> str:
         """Return a table of the measurements for notebooks."""
-        page: str = resolve_name("tts_compress.report.notebook:evaluation_table")(self)
+        page: str = resolve_name("tts_compress.report.summary:notebook_table")(self)
         return page
 
     if TYPE_CHECKING:

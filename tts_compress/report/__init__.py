@@ -15,7 +15,14 @@ from tts_compress.report.summary import summary_rows, summary_table
 
 _PAGE = "tts_compress.report.html:render_page"
 
-__all__ = ["render_html", "render_markdown", "summary_rows", "summary_table", "write_document", "write_report"]
+__all__ = [
+    "render_html",
+    "render_markdown",
+    "summary_rows",
+    "summary_table",
+    "write_document",
+    "write_report",
+]
 
 
 def render_html(evaluation: Evaluation) -> str:

@@ -4,9 +4,9 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from tts_compress.evaluation import formatting
+from tts_compress.evaluation import blame, formatting
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.report import blame, summary
+from tts_compress.report import summary
 
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.

@@ -15,6 +15,7 @@ import onnx
 
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
+from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.evaluation.metric import Record
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.noise import feed_noise
@@ -54,8 +55,7 @@ def open_cost(objective: Objective, reference: onnx.ModelProto, feeds: Sequence[
     def compare(graph: onnx.ModelProto) -> float:
         after = _timed(graph, feeds)
         after()
-        turns = [(before(), after()) for _ in range(_ROUNDS)]
-        fastest = np.min(turns, axis=0)  # [2, texts]
+        fastest = np.min(take_turns((before, after), _ROUNDS), axis=0)  # [2, texts]
         return float(fastest[1].sum() / fastest[0].sum())
 
     return compare

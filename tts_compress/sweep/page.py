@@ -10,8 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tts_compress.evaluation.formatting import is_finite
-from tts_compress.report.pages import render
-from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.sweep.report import Entry, SweepReport
 
 _TEMPLATE = Path(__file__).with_name("templates") / "sweep.html.j2"

@@ -12,8 +12,8 @@ from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.result import REPORT_NAME, Evaluation, Figures
 from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
-from tts_compress.publish.card import weights_of
 from tts_compress.report import write_document
+from tts_compress.report.card import weights_of
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.results import Results, wrong_result
 from tts_compress.sweep.units import Failure, Unit
