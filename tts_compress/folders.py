@@ -18,6 +18,18 @@ _PREFIX = ".tts-compress-temporary-"
 """A name that nobody gives a folder of their own: without a lock it is removed."""
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents.
+
+    Raises:
+        ArtifactError: It cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot create '{path}': {error.strerror or error}") from error
+
+
 @contextmanager
 def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     """Give an empty folder that is removed when the block ends.

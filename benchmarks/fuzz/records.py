@@ -80,8 +80,7 @@ def judge_suite(folder: Path, dice: random.Random) -> object:
 def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     """Return a plan, its units, and the files of the results that a merge reads, by key."""
     from tts_compress.report.card import weights_of
-    from tts_compress.sweep.plan import read_plan
-    from tts_compress.sweep.units import Identity, Opened, units_of
+    from tts_compress.sweep.plan import Identity, Opened, read_plan, units_of
 
     with TemporaryDirectory() as place:
         path = Path(place) / "plan.toml"

@@ -10,8 +10,8 @@ from typing import get_args
 from benchmarks.scale.simulate import Shape, describe, simulate
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import TTSCompressError
+from tts_compress.sweep.plan import Kind
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.units import Kind
 from tts_compress.terminal import progress_bars, show
 
 _LENGTHS: dict[Kind, float] = {

@@ -11,10 +11,18 @@ from tempfile import TemporaryDirectory
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
 from tts_compress.sweep.executors import Outcome, RayExecutor, Task
-from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
+from tts_compress.sweep.plan import (
+    Identity,
+    Kind,
+    Opened,
+    OpenPlan,
+    Scheme,
+    Settings,
+    Unit,
+    units_of,
+)
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import run_units
-from tts_compress.sweep.units import Identity, Kind, Opened, Unit, units_of
 
 _SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
 

@@ -17,7 +17,7 @@ from benchmarks.vocoder.speak import FP32, NAIVE, OURS, speak
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.terminal import progress_bars, show
 
 

@@ -10,7 +10,7 @@ from benchmarks.qat.clips import find_recordings
 from benchmarks.qat.spectra import SAMPLE_RATE, mel_spectrogram
 from tts_compress.audio import Audio, Samples, read_wav
 from tts_compress.evaluation.normalizers import NORMALIZERS
-from tts_compress.evaluation.resampling import resample
+from tts_compress.evaluation.samples import resample
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 

@@ -13,7 +13,7 @@ from benchmarks.vocoder.clips import Clip, split
 from benchmarks.vocoder.contestants import Contestant, Given
 from tts_compress.artifact import write_text_atomically
 from tts_compress.audio import Audio
-from tts_compress.evaluation.wav_files import write_float_wav
+from tts_compress.evaluation.samples import write_float_wav
 from tts_compress.progress import Progress
 
 RECORDING, FP32, OURS, NAIVE = "recording", "fp32", "int8", "stock-static"

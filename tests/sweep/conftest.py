@@ -18,8 +18,7 @@ from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
 from tts_compress.recipes.family import find_recipe
 from tts_compress.sweep.executors import Outcome, Task
-from tts_compress.sweep.plan import Settings
-from tts_compress.sweep.units import Identity
+from tts_compress.sweep.plan import Identity, Settings
 from tts_compress.sweep.work import UnitRunner
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_compress.evaluation.stages.time_models", lambda *_: (timings, timings))
     monkeypatch.setattr(Settings, "options", options)
     recipe = find_recipe("piper", "fp16")
-    monkeypatch.setattr("tts_compress.sweep.units.find_recipe", lambda *_: recipe)
+    monkeypatch.setattr("tts_compress.sweep.plan.find_recipe", lambda *_: recipe)
 
 
 @pytest.fixture

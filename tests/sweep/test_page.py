@@ -8,8 +8,8 @@ import io
 import pytest
 
 from tts_compress.sweep.page import render_page
+from tts_compress.sweep.plan import Failure
 from tts_compress.sweep.report import Entry, SweepReport, table_of
-from tts_compress.sweep.units import Failure
 
 
 def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:

@@ -10,8 +10,8 @@ import pytest
 
 from tts_compress.progress import Silent
 from tts_compress.sweep.executors import LocalExecutor, Outcome, Task
+from tts_compress.sweep.plan import Identity, Kind, Opened, Unit
 from tts_compress.sweep.run import run_units
-from tts_compress.sweep.units import Identity, Kind, Opened, Unit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

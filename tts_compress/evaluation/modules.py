@@ -21,7 +21,7 @@ from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, ti
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.torch.layers.checkpoint import stored_bytes
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 

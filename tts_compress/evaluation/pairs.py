@@ -16,6 +16,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import Analyzer, analyze
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.stages import (
     TimedModels,
     Timings,
@@ -26,7 +27,7 @@ from tts_compress.evaluation.stages import (
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
-from tts_compress.evaluation.wav_files import audio_sha256, make_directory, write_float_wav
+from tts_compress.folders import make_directory
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""

@@ -32,8 +32,7 @@ from tts_compress.evaluation.result import (
 from tts_compress.evaluation.store import Store, open_store
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.evaluation.wav_files import make_directory
-from tts_compress.folders import temporary_folder
+from tts_compress.folders import make_directory, temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.speakers import primary_language, spoken_languages

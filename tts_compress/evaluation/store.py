@@ -35,8 +35,8 @@ from tts_compress.config import Config
 from tts_compress.environment import code_hash
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.wav_files import audio_sha256, make_directory
-from tts_compress.folders import exclusive_folder, temporary_folder
+from tts_compress.evaluation.samples import audio_sha256
+from tts_compress.folders import exclusive_folder, make_directory, temporary_folder
 
 _Piece = TypeVar("_Piece", bound=BaseModel)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from time import perf_counter
 
 from tts_compress.audio import read_wav
-from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,

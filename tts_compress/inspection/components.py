@@ -304,8 +304,8 @@ def speed_ratio(original: Model, small: Model, feeds: Feeds | None = None) -> fl
         return None
     for run in runs:
         run()  # the first one also allocates
-    before, after = map(median, zip(*take_turns(runs, _ROUNDS), strict=True))
-    return before / after
+    before, after = zip(*take_turns(runs, _ROUNDS), strict=True)
+    return float(median(before) / median(after))
 
 
 def _speaking(voice: GraphModel) -> Callable[[], float]:

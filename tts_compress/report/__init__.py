@@ -9,7 +9,7 @@ from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.metric import Document
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import summary_rows, summary_table
 

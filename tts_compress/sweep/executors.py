@@ -21,8 +21,7 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import cache_folder
 from tts_compress.folders import temporary_folder
-from tts_compress.sweep.plan import Environment, OpenPlan
-from tts_compress.sweep.units import Identity, Unit
+from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Unit
 
 _PROGRAM = ("-P", "-m", "tts_compress.sweep.work")
 

@@ -14,9 +14,8 @@ from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
 from tts_compress.report import write_document
 from tts_compress.report.card import weights_of
-from tts_compress.sweep.plan import OpenPlan
+from tts_compress.sweep.plan import Failure, OpenPlan, Unit
 from tts_compress.sweep.results import Results, wrong_result
-from tts_compress.sweep.units import Failure, Unit
 
 DOCUMENT = "sweep.json"
 PAGE = "index.html"

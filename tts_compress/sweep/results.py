@@ -21,8 +21,7 @@ from typing import IO, Any
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
-from tts_compress.evaluation.wav_files import make_directory
-from tts_compress.folders import temporary_folder
+from tts_compress.folders import make_directory, temporary_folder
 from tts_compress.reading import MOST_TEXT_BYTES, check_archive, parse_json
 
 _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})

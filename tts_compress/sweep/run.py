@@ -13,10 +13,19 @@ from pathlib import Path
 from tts_compress.errors import RecipeError, TTSCompressError, reason
 from tts_compress.progress import Progress
 from tts_compress.sweep.executors import Executor, Outcome, Pool, Task, UnitProcess
-from tts_compress.sweep.plan import Environment, OpenPlan, read_plan
+from tts_compress.sweep.plan import (
+    PHASES,
+    Environment,
+    Failure,
+    Identity,
+    Opened,
+    OpenPlan,
+    read_plan,
+    share_of,
+    units_of,
+)
 from tts_compress.sweep.report import SweepReport, merge_reports, write_sweep
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.units import PHASES, Failure, Identity, Opened, share_of, units_of
 
 _TRIES = 3
 """Times that a unit is begun whose worker dies under it."""

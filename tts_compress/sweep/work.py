@@ -35,9 +35,8 @@ from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
 from tts_compress.processes import Answer, serve
 from tts_compress.reading import read_text
-from tts_compress.sweep.plan import OpenPlan
+from tts_compress.sweep.plan import Identity, OpenPlan, Unit, hash_of
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.units import Identity, Unit, hash_of
 
 _MODELS = 2
 """Compressed models that are kept unpacked."""

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.evaluation.metric import Measure, Metric
-from tts_compress.evaluation.paired import Paired, Show, compare_pairs
+from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.mel import slaney_spectrum
 
@@ -85,7 +84,7 @@ def split_parts(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _open(_: object) -> Callable[[Audio], list[float]]:
-    from tts_compress.evaluation.resampling import finite_samples
+    from tts_compress.evaluation.samples import finite_samples
 
     encode = open_encoder()
 

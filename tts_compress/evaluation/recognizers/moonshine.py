@@ -11,8 +11,8 @@ from typing import Any
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import check_language, identify, model_files, opening
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.recognizers import check_language, identify, model_files, opening
+from tts_compress.evaluation.samples import finite_samples
 
 EXTRA = "moonshine"
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import (
+from tts_compress.evaluation.recognizers import (
     check_language,
     find_folder,
     identify,
     opening,
 )
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.speakers import primary_language
 
 EXTRA = "onnx-asr"

@@ -7,7 +7,7 @@ from pocketsphinx import Decoder
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.speakers import primary_language
 
 _SAMPLE_RATE = 16_000

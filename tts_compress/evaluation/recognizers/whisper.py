@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.recognizer_files import (
+from tts_compress.evaluation.recognizers import (
     check_language,
     find_folder,
     identify,
     model_files,
     opening,
 )
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.speakers import primary_language
 
 EXTRA = "whisper"
