@@ -40,7 +40,7 @@ def _environment(kind: str, threads: int) -> dict[str, str]:
     return found
 
 
-class Settings(Protocol):
+class WorkerSettings(Protocol):
     """Settings of worker processes, as `EvaluationOptions` has them."""
 
     @property
@@ -74,7 +74,7 @@ class Worker:
         self,
         kind: Literal["model", "recognizer", "measure", "sweep"],
         name: str,
-        options: Settings,
+        options: WorkerSettings,
         *,
         shown: str | None = None,
         setting: str | None = None,
@@ -137,6 +137,19 @@ class Worker:
         return EvaluationError(
             f"the process of {self._title} {ended} during '{do}'; it said: {last}"
         )
+
+
+@contextmanager
+def borrow(
+    kept: "KeptWorkers | None", key: Hashable, start: Callable[[], Worker]
+) -> Iterator[Worker]:
+    """Give a process of some content: a kept one, or a new one that ends with the block."""
+    if kept is not None:
+        with kept.borrow(key, start) as worker:
+            yield worker
+    else:
+        with start() as worker:
+            yield worker
 
 
 class KeptWorkers:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
@@ -66,23 +66,19 @@ class Subject:
         Raises:
             EvaluationError: It did not start, or cannot speak by the prompt.
         """
-        if options.kept is None:
-            with self._open(options) as worker:
-                yield worker
-            return
         key = (self.location, self.fingerprint, self.speakers, options.worker)
-        with options.kept.borrow(key, lambda: self._open(options)) as worker:
+        with borrow(options.kept, key, lambda: self._open(options)) as worker:
             yield worker
 
     def _open(self, options: EvaluationOptions) -> Worker:
         worker = Worker("model", self.location, options, shown=self.model.spec)
         try:
-            if self.prompt is not None:
-                worker.ask("prompt", **asdict(self.prompt))
-            if self.language is not None:
-                worker.ask("choose_language", language=self.language)
-            if len(self.speakers) == 1:
-                worker.ask("choose_speaker", name=self.speakers[0])
+            worker.ask(
+                "speak_as",
+                prompt=self.prompt and asdict(self.prompt),
+                language=self.language,
+                speaker=self.speakers[0] if len(self.speakers) == 1 else None,
+            )
         except BaseException:
             worker.close()
             raise

@@ -1,4 +1,4 @@
-"""The audio itself: its distance from the reference's, given the same noise, and broken utterances."""
+"""The audio itself: its distance from the reference's, and utterances that are broken."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -13,19 +13,21 @@ from __future__ import annotations
 import hashlib
 import pkgutil
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
+from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.speakers import primary_language
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from tts_compress.audio import Audio
+    from tts_compress.audio import Audio, Samples
 
 _GROUP = "tts_compress.recognizers"
 
@@ -33,19 +35,32 @@ _DECISIVE = {".bin", ".json", ".model", ".onnx", ".ort", ".safetensors", ".txt",
 """Endings of the files that decide a transcript; the rest is documentation."""
 
 
-class Recognizer(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognizer:
     """Turns speech into words; its transcript of one audio never depends on another."""
+
+    describe: Callable[[], str]
+    """Returns the description for the report: recognizer, models and settings, with versions.
+
+    Finished transcripts are kept by it: what decides them, such as the weights, is part of it.
+    """
+
+    listen: Callable[[Samples], str]
+    """Returns the words in finite float32 samples; it need not take empty ones."""
+
+    sample_rate: int = 16_000
+    """Rate of these samples, Hz."""
+
+    shortest_s: float = 0.0
+    """Shorter sounds hold no word, and may be less than one frame of an encoder."""
+
+    device: str = "cpu"
+    """`cpu`, or `cuda` for a recognizer of which one process at a time is enough."""
 
     @property
     def description(self) -> str:
-        """Recognizer, models and settings, with versions, for the report.
-
-        Finished transcripts are kept by it: what decides them, such as the weights, is part of it.
-        """
-
-    @property
-    def device(self) -> str:
-        """`cpu`, or `cuda` for a recognizer of which one process at a time is enough."""
+        """Recognizer, models and settings, with versions."""
+        return self.describe()
 
     def transcribe(self, audio: Audio) -> str:
         """Return the transcript, not normalised; empty where no words are found.
@@ -53,6 +68,9 @@ class Recognizer(Protocol):
         Takes any sample rate and never fails on silent, empty or non-finite samples: a broken
         candidate is a finding, not an error.
         """
+        if not len(audio.samples) or audio.duration_s < self.shortest_s:
+            return ""
+        return self.listen(finite_samples(audio, self.sample_rate)).strip()
 
 
 def recognizer_names() -> frozenset[str]:
