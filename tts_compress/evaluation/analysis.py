@@ -122,7 +122,7 @@ def analyze(
         EvaluationError: A process failed.
     """
     by, stage = analyzer.description, stage or analyzer.stage
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     done: list[str] = []
     keys: set[str] = set()
     lock, mine = Lock(), local()
@@ -134,7 +134,7 @@ def analyze(
         value = mine.worker.ask("analyze", path=path.absolute())["value"]
         write_piece(store.analysis_path(by, key), Analysis(by=by, audio=key, value=value))
         with lock:
-            found[key] = value
+            values[key] = value
             done.append(key)
             options.progress.advance(stage, len(done), total)
 
@@ -155,10 +155,10 @@ def analyze(
                     total -= 1
                     options.progress.advance(stage, len(done), total)
             if known is not None:
-                found[key] = known.value
+                values[key] = known.value
             keys.add(key)
             while futures and futures[0].done():
                 futures.popleft().result()
         for future in futures:
             future.result()
-    return found
+    return values

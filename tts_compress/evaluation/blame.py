@@ -104,8 +104,8 @@ def find_blame(run: Run) -> Blame:
     for name, model in hybrids(before.model, after.model, names):
         with temporary_folder() as spare:
             subject = open_subject(model, spare, run.suite.prompt, run.suite.language)
-            found = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
-        parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(found)))
+            hybrid = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
+        parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(hybrid)))
     ranked_by = next(
         column.path
         for column in COLUMNS
@@ -137,7 +137,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
         analyzer = find_analyzer(measure, options)
         if analyzer is not None and measure.name in measured:
-            found = analyze(
+            values = analyze(
                 store,
                 analyzer,
                 files.items(),
@@ -145,7 +145,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
                 total=len(files),
                 stage=f"{stage}, {measure.name}",
             )
-            measured[measure.name] = {**measured[measure.name], **found}
+            measured[measure.name] = {**measured[measure.name], **values}
     spoken = {
         "reference": _spoken(run, 0),
         "other_seed": _spoken(run, OTHER_SEEDS),
@@ -164,8 +164,8 @@ def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
 
 def _spoken(run: Run, shift: int) -> list[Synthesis]:
     """Return what the reference spoke in the evaluation."""
-    found = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
-    return [piece for piece in found if piece is not None]
+    pieces = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
+    return [piece for piece in pieces if piece is not None]
 
 
 def _with_candidate(
@@ -181,11 +181,11 @@ def _with_candidate(
 
 def _values(run: Run) -> dict[str, float | None]:
     """Return the value of each column; None where it was not measured or is not a number."""
-    found = {metric.name: metric.compute(run) for metric in _metrics()}
+    results = {metric.name: metric.compute(run) for metric in _metrics()}
     values: dict[str, float | None] = {}
     for column in COLUMNS:
         name, _, field = column.path.partition(".")
-        value = None if found.get(name) is None else getattr(found[name], field)
+        value = None if results.get(name) is None else getattr(results[name], field)
         values[column.path] = value if formatting.is_finite(value) else None
     return values
 

@@ -199,8 +199,8 @@ def find_metrics() -> tuple[Metric, ...]:
     names = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
     modules = [import_module(name) for name in names]
     modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
-    found = [metric for module in modules for metric in module.METRICS]
-    return tuple(sorted(found, key=lambda metric: get_args(_Group).index(metric.group)))
+    metrics = [metric for module in modules for metric in module.METRICS]
+    return tuple(sorted(metrics, key=lambda metric: get_args(_Group).index(metric.group)))
 
 
 def find_figure(path: str) -> Figure:
@@ -358,5 +358,5 @@ class Show:
 
     def _trend(self, value: Paired) -> Trend:
         low, high = value.interval or (math.nan, math.nan)
-        found = trend(-high, -low, 0.0) if self.better == "lower" else trend(low, high, 0.0)
-        return found if self.better is not None or found == "same" else "unknown"
+        direction = trend(-high, -low, 0.0) if self.better == "lower" else trend(low, high, 0.0)
+        return direction if self.better is not None or direction == "same" else "unknown"

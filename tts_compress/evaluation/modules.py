@@ -196,7 +196,7 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
             f"with batch {place} the reference returns shapes {shapes[0]} of real numbers and the "
             f"candidate {shapes[1]}; give modules that return the same, and some"
         )
-    found = {}
+    powers = {}
     for name in before:
         exact, other = (side[name].to(torch.complex128) for side in (before, after))
         # Scores that are ruled out are infinite on both sides.
@@ -206,8 +206,8 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
                 f"output {name!r}: with batch {place} a value is not finite on one side only"
             )
         power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
-        found[name] = max(float(power), sys.float_info.min), float(difference)
-    return found
+        powers[name] = max(float(power), sys.float_info.min), float(difference)
+    return powers
 
 
 def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:

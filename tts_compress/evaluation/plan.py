@@ -179,8 +179,8 @@ class WordErrors(Config):
     def differences(self) -> npt.NDArray[np.int64]:
         """Return candidate minus reference with the candidate's seeds, shape `[B, S]`."""
         places = [self.reference.seeds.index(seed) for seed in self.candidate.seeds]
-        found: npt.NDArray[np.int64] = np.array(self.candidate.errors, np.int64)
-        return found - np.array(self.reference.errors, np.int64)[:, places]
+        candidate: npt.NDArray[np.int64] = np.array(self.candidate.errors, np.int64)
+        return candidate - np.array(self.reference.errors, np.int64)[:, places]
 
     def spread(self) -> Spread:
         """Return the spread of the differences."""

@@ -53,21 +53,21 @@ def synthesize(
         worker: Worker | None = None
         for count, job in enumerate(jobs):
             options.progress.advance(stage, count, len(jobs))
-            found = store.find_synthesis(job)
-            if found is None:
+            piece = store.find_synthesis(job)
+            if piece is None:
                 worker = worker or stack.enter_context(model.start(options))
                 path = store.wav_path(job).absolute()
                 answer = worker.ask(
                     "synthesize", text=job.text, seed=job.seed, path=path, speaker=job.speaker
                 )
                 durations = answer["durations"]
-                found = Synthesis(
+                piece = Synthesis(
                     **dict(job),
                     audio=answer["audio"],
                     durations=None if durations is None else tuple(durations),
                 )
-                write_piece(path.with_suffix(".json"), found)
-            yield found
+                write_piece(path.with_suffix(".json"), piece)
+            yield piece
         options.progress.advance(stage, len(jobs), len(jobs))
 
 
@@ -197,14 +197,14 @@ def time_pair(
         EvaluationError: A model's process failed, or spoke no sound at all.
     """
     before, after = time_models(models, texts, options)
-    found = TimedModels(
+    timed = TimedModels(
         models=_pair(models),
         settings=_settings(options),
         reference=before,
         candidate=after,
         environment=describe_environment(),
     )
-    write_piece(store.timed_path(found.models), found)
+    write_piece(store.timed_path(timed.models), timed)
 
 
 def read_timed(
@@ -216,14 +216,14 @@ def read_timed(
         EvaluationError: It left nothing, or timed other models, or in another way.
     """
     pair, settings = _pair(models), _settings(options)
-    found = read_piece(store.timed_path(pair), TimedModels, models=pair, settings=settings)
-    if found is None:
+    timed = read_piece(store.timed_path(pair), TimedModels, models=pair, settings=settings)
+    if timed is None:
         before, after = models
         raise EvaluationError(
             f"'{after.model.spec}' was not timed against '{before.model.spec}' with these "
             "settings; time them first"
         )
-    return found
+    return timed
 
 
 def _pair(models: tuple[Subject, Subject]) -> str:

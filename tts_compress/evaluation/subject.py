@@ -168,23 +168,23 @@ def _fingerprint(
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
-    found = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
+    content = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
     spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
     parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]
     # A model as in its files keeps the name that its finished work has in the store.
-    return _sha256("\n".join([found, *parts])) if any(parts) else found
+    return _sha256("\n".join([content, *parts])) if any(parts) else content
 
 
 def _settings(model: TTSModel) -> dict[str, str]:
     """Return the inference settings of a system that can be run in several ways."""
     if not isinstance(model, TorchModel):
         return {}
-    found = {name: str(value) for name, value in model.describe().items()}
+    settings = {name: str(value) for name, value in model.describe().items()}
     for upstream in known_upstreams():
         if upstream.family == model.family and upstream.variable in os.environ:
-            found["upstream commit"] = find_checkout(upstream).commit or "unknown"
-    return found
+            settings["upstream commit"] = find_checkout(upstream).commit or "unknown"
+    return settings
 
 
 def _sha256(text: str) -> str:

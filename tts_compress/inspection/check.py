@@ -190,15 +190,15 @@ def _obstacles(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) ->
 
 def _lacking(need: _Needs, runtime: RuntimeRelease) -> Counter[str]:
     """Return the operators of a graph that a runtime has not itself."""
-    found: Counter[str] = Counter()
+    lacking: Counter[str] = Counter()
     for operator, count in need.operators.items():
         if operator.name not in runtime.operators:
-            found[operator.name] += count
+            lacking[operator.name] += count
         elif (typed := of_type(operator.name, operator.element or "")) in runtime.lacks:
-            found[typed] += count
+            lacking[typed] += count
     if not runtime.file.functions:
-        found.update(need.functions)
-    return found
+        lacking.update(need.functions)
+    return lacking
 
 
 def _missing(needs: Sequence[_Needs], runtime: RuntimeRelease) -> dict[str, int]:

@@ -83,7 +83,7 @@ def length_layers(model: Model) -> dict[str, list[str]]:
     if not isinstance(model, OnnxGraph):
         return {}
     followers = model.followers() if isinstance(model, GraphChain) else {}
-    found: dict[str, list[str]] = {}
+    layers: dict[str, list[str]] = {}
     for follower, one in {"": model, **followers}.items():
         graph = one.graph()
         deciding = length_outputs(graph, one.lengths)
@@ -92,22 +92,22 @@ def length_layers(model: Model) -> dict[str, list[str]]:
             if deciding.intersection(node.output) and weights.find_all(node):
                 module = module_of(node, initializers)
                 component = follower or module.split(".")[0] or "unnamed"
-                found.setdefault(component, []).append(module or node.name or node.output[0])
-    return found
+                layers.setdefault(component, []).append(module or node.name or node.output[0])
+    return layers
 
 
-def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
+def inspection_tables(inspection: Mapping[str, Any]) -> list[RenderableType]:
     """Return an inspection as text and tables for a terminal."""
-    head = f"{found['spec']}: family {found['family']}, scheme {found['scheme']}"
-    properties = ", ".join(f"{name} {value}" for name, value in found["properties"].items())
-    timed = found["other_time_share"] is not None
+    head = f"{inspection['spec']}: family {inspection['family']}, scheme {inspection['scheme']}"
+    properties = ", ".join(f"{name} {value}" for name, value in inspection["properties"].items())
+    timed = inspection["other_time_share"] is not None
     table = Table("component", "role", box=None, pad_edge=False)
     for column in ("parameters", "bytes", *(["time"] if timed else [])):
         table.add_column(column, justify="right")
-    decided = any(part["length_layers"] for part in found["components"])
+    decided = any(part["length_layers"] for part in inspection["components"])
     for column in ("operators", *(["lengths"] if decided else [])):
         table.add_column(column)
-    for part in found["components"]:
+    for part in inspection["components"]:
         operators = ", ".join(f"{count} {name}" for name, count in part["operators"].items())
         table.add_row(
             part["name"],
@@ -119,11 +119,11 @@ def inspection_tables(found: Mapping[str, Any]) -> list[RenderableType]:
             *([_some_of(part)] if decided else []),
         )
     if timed:
-        table.add_row(OTHER, "", "", "", f"{found['other_time_share']:.1%}", "")
-    counts = [f"  {count:4d} × {label}" for label, count in found["counts"].items()]
-    kernels = found["processor"]["integer_kernels"]
-    machine = f"integer layers: {found['integer_layers']['count']}; kernels here: {kernels}"
-    warnings = [f"warning: {text}" for text in found["warnings"]]
+        table.add_row(OTHER, "", "", "", f"{inspection['other_time_share']:.1%}", "")
+    counts = [f"  {count:4d} × {label}" for label, count in inspection["counts"].items()]
+    kernels = inspection["processor"]["integer_kernels"]
+    machine = f"integer layers: {inspection['integer_layers']['count']}; kernels here: {kernels}"
+    warnings = [f"warning: {text}" for text in inspection["warnings"]]
     return [head, *([properties] if properties else []), table, *counts, machine, *warnings]
 
 

@@ -107,9 +107,9 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
     file = read_config(path, RuntimeFile)
     if not file.releases:
         raise RecipeError(f"'{path}' lists no release; write at least one")
-    found = [_at_release(path, file, release) for release in file.releases]
-    newest = _listed_release(stem, wanted, list(file.releases)) if wanted else found[-1].release
-    return sorted(found, key=lambda runtime: runtime.release != newest)
+    releases = [_at_release(path, file, release) for release in file.releases]
+    newest = _listed_release(stem, wanted, list(file.releases)) if wanted else releases[-1].release
+    return sorted(releases, key=lambda runtime: runtime.release != newest)
 
 
 def _listed_release(name: str, wanted: str, listed: list[str]) -> str:

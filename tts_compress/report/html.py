@@ -162,11 +162,11 @@ def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
 
 def plots(evaluation: Evaluation) -> list[Plot]:
     """Return the figures of the page."""
-    found = []
+    figures = []
     asked = _PLOTS if evaluation.blame is None else (*_PLOTS, _BLAME)
     for title, label, caption, draw in asked:
-        found.append(Plot(title, draw_svg(label, partial(draw, evaluation)), caption))
-    return found
+        figures.append(Plot(title, draw_svg(label, partial(draw, evaluation)), caption))
+    return figures
 
 
 def _draw_words(evaluation: Evaluation) -> Figure | None:
@@ -249,19 +249,19 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
 
 def _draw_blame(evaluation: Evaluation) -> Figure | None:
     """Draw the damage of each component alone, and of the whole model below."""
-    found = evaluation.blame
-    if found is None:
+    damage = evaluation.blame
+    if damage is None:
         return None
-    column = blame.ranking(found)
-    bars = [(part.component, part.values[column.path], "candidate") for part in found.parts]
-    bars = [*bars[:_MOST_BARS], ("whole model", found.whole[column.path], "reference")]
+    column = blame.ranking(damage)
+    bars = [(part.component, part.values[column.path], "candidate") for part in damage.parts]
+    bars = [*bars[:_MOST_BARS], ("whole model", damage.whole[column.path], "reference")]
     shown = [(name, value, color) for name, value, color in bars if formatting.is_finite(value)]
     figure, axes = new_axes()
     axes.grid(axis="x")
     for place, (name, value, color) in enumerate(shown):
         axes.barh(place, value, height=0.34, color=COLORS[color])
         _label(axes, place, f"{name}: {column.show(value)}")
-    together = found.together.get(column.path)
+    together = damage.together.get(column.path)
     if formatting.is_finite(together):
         axes.axvline(together, color=COLORS["floor"], linewidth=3)
     axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label)

@@ -75,11 +75,11 @@ def measurements(evaluation: Evaluation) -> str:
 
 
 def _blame(evaluation: Evaluation) -> list[str]:
-    found = evaluation.blame
-    if found is None:
+    damage = evaluation.blame
+    if damage is None:
         return []
-    header, rows = blame.blame_table(found)
-    sentence = escape(blame.blame_sentence(found))
+    header, rows = blame.blame_table(damage)
+    sentence = escape(blame.blame_sentence(damage))
     return [f"## {blame.TITLE}", sentence, table(f"l{'r' * (len(header) - 1)}", header, rows)]
 
 

@@ -63,11 +63,12 @@ def _power(evaluation: Evaluation) -> str:
 
 
 def _sound(evaluation: Evaluation) -> str:
-    found = evaluation.distortion
-    if found is None:
+    distortion = evaluation.distortion
+    if distortion is None:
         return ""
     return (
-        f" Its distortion is {found.words} of what telephone coding would add: {found.judgement}."
+        f" Its distortion is {distortion.words} of what telephone coding would add: "
+        f"{distortion.judgement}."
     )
 
 
@@ -91,46 +92,48 @@ def cautions(evaluation: Evaluation) -> list[str]:
         "compressed model": evaluation.health.candidate,
         "reference": evaluation.health.reference,
     }
-    found = [f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects]
+    warnings = [
+        f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects
+    ]
     # Those of the evidence are in the report, too, but not in older ones.
     doubts = dict.fromkeys((*evaluation.warnings, *find_doubts(evaluation)))
-    found += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
+    warnings += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
     before, after = evaluation.reference.settings, evaluation.candidate.settings
     if UNLIKE_UPSTREAM in before:
-        found.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
-    found += [
+        warnings.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
+    warnings += [
         f"The models are not run alike: {name} of the reference is '{value}', of the compressed "
         f"model '{after[name]}'."
         for name, value in before.items()
         # One recording has many names.
         if name != "recording" and after.get(name, value) != value
     ]
-    found += speaker_cautions(evaluation)
+    warnings += speaker_cautions(evaluation)
     if evaluation.latency.trend == "worse":
-        found.append("The compressed model is slower than the reference on this machine.")
+        warnings.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
-        found.append("The compressed model is larger than the reference.")
-    return found
+        warnings.append("The compressed model is larger than the reference.")
+    return warnings
 
 
 def notes(evaluation: Evaluation) -> list[str]:
     """Return what helps to read the numbers and is no reason for alarm; often nothing."""
     wer, floors = evaluation.wer, evaluation.floors
-    found = []
+    remarks = []
     if wer.delta != 0 and abs(wer.delta) <= abs(floors.recognizer.delta):
-        found.append(
+        remarks.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
             f"{formatting.points(floors.recognizer.delta)}, no less than compression did: the "
             "recognizer alone could explain it."
         )
     if floors.other_seeds.trend in {"better", "worse"}:
-        found.append(
+        remarks.append(
             f"The reference with other seeds differs from itself by "
             f"{formatting.points(floors.other_seeds.delta)} (95 % interval "
             f"{formatting.interval(floors.other_seeds.interval)}), although nothing was "
             "compressed: a change of that size is no evidence here. More seeds or texts narrow it."
         )
-    return found
+    return remarks
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:
@@ -148,14 +151,14 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
 
 def terms(evaluation: Evaluation) -> dict[str, str]:
     """Return the meaning of the terms that this report needs."""
-    found = {
+    meanings = {
         name: meaning
         for metric, _ in evaluation.measured()
         for name, meaning in metric.terms.items()
     }
     if speaker_rows(evaluation):
-        found |= _SPEAKER_TERMS
-    return found if evaluation.blame is None else found | blame.TERMS
+        meanings |= _SPEAKER_TERMS
+    return meanings if evaluation.blame is None else meanings | blame.TERMS
 
 
 def heard(transcript: str, hypothesis: str) -> str:

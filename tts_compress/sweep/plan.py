@@ -197,8 +197,8 @@ def _check_environments(plan: Plan, path: Path) -> None:
 
 def _by_voice(given: Mapping[str, Environment], voices: Sequence[str]) -> dict[str, Environment]:
     """Return the environments by voice; what is no model has none, and fails when it is opened."""
-    found = ((voice, given.get(family_of(voice) or "")) for voice in (voices if given else ()))
-    return {voice: environment for voice, environment in found if environment is not None}
+    stated = ((voice, given.get(family_of(voice) or "")) for voice in (voices if given else ()))
+    return {voice: environment for voice, environment in stated if environment is not None}
 
 
 def _check_distinct(kind: str, names: list[str]) -> None:
@@ -218,10 +218,10 @@ def _expand(spec: str, folder: Path) -> list[str]:
         return [_found(spec, folder)]
     # `Path.glob` takes no absolute pattern.
     start = Path(spec).anchor
-    found = sorted((Path(start) if start else folder).glob(spec.removeprefix(start)))
-    if not found:
+    paths = sorted((Path(start) if start else folder).glob(spec.removeprefix(start)))
+    if not paths:
         raise RecipeError(f"`voices`: no file matches {spec!r} in '{start or folder}'")
-    return [str(path) for path in found]
+    return [str(path) for path in paths]
 
 
 def _scheme(given: str, folder: Path) -> Scheme:

@@ -147,10 +147,10 @@ class UnitRunner:
                 self._results.get(key, work)
             pair = (subject.model for subject in self._pair(unit))
             options = self._options(kept=self._kept, work=work, timed_before=True)
-            found = evaluate(*pair, suite=self._plan.suite, options=options)
+            evaluation = evaluate(*pair, suite=self._plan.suite, options=options)
         # Otherwise the place where this process unpacked it.
-        shown = found.candidate.model_copy(update={"spec": "/".join(unit.chain)})
-        found.model_copy(update={"candidate": shown}).write(folder)
+        shown = evaluation.candidate.model_copy(update={"spec": "/".join(unit.chain)})
+        evaluation.model_copy(update={"candidate": shown}).write(folder)
 
     def _open(self, spec: str) -> Subject:
         """Return a voice as the reference of its evaluations.
@@ -167,13 +167,13 @@ class UnitRunner:
 
     def _reference(self, unit: Unit) -> Subject:
         """Return the voice, which must be here what it was where the units were planned."""
-        found = self._open(unit.voice.spec)
-        if found.fingerprint != unit.voice.fingerprint:
+        voice = self._open(unit.voice.spec)
+        if voice.fingerprint != unit.voice.fingerprint:
             raise EvaluationError(
                 f"'{unit.voice.spec}' is another voice on {platform.node()} than where the sweep "
                 "was started; give all machines the same files"
             )
-        return found
+        return voice
 
     def _pair(self, unit: Unit) -> tuple[Subject, Subject]:
         reference = self._reference(unit)

@@ -67,7 +67,7 @@ class OpinionNetworks:
         padded = samples
         while len(padded) < _SEGMENT:
             padded = np.concatenate((padded, padded))
-        found = []
+        scores = []
         for second in range(max(1, len(padded) // _RATE - 9)):
             segment = padded[second * _RATE : int((second + 9.01) * _RATE)]
             if len(segment) < _SEGMENT:  # upstream leaves out what its rounding cuts short
@@ -75,8 +75,8 @@ class OpinionNetworks:
             raw = self.overall.run(None, {"input_1": segment[None]})[0][0]
             (mos,) = self.p808.run(None, {"input_1": log_mel(segment[:-160])[None]})[0][0]
             curves = (_SIGNAL, _BACKGROUND, _OVERALL)
-            found.append([*map(np.polyval, curves, raw), mos])
-        signal, background, overall, p808 = np.mean(found, axis=0)
+            scores.append([*map(np.polyval, curves, raw), mos])
+        signal, background, overall, p808 = np.mean(scores, axis=0)
         return {
             "dnsmos_signal": float(signal),
             "dnsmos_background": float(background),
@@ -162,10 +162,10 @@ _MEASURE = Measure(name="opinion", settings=_installed, open=_open)
 
 
 def _compute(name: str, run: Run) -> Paired | None:
-    found = run.measurements(_MEASURE)
-    if found is None:
+    measurements = run.measurements(_MEASURE)
+    if measurements is None:
         return None
-    before, after = ([one[role][name] for one in found] for role in _MEASURE.roles)
+    before, after = ([one[role][name] for one in measurements] for role in _MEASURE.roles)
     return compare_pairs(run, before, after)
 
 
@@ -242,8 +242,8 @@ def _open_network(path: Path) -> Callable[[Samples], float | None]:
         raise EvaluationError(f"cannot open the network: {reason(error)}") from error
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if not (len(inputs) == len(outputs) == 1 and _takes_samples(inputs[0])):
-        found = ", ".join(f"{one.name} {one.type} {one.shape}" for one in (*inputs, *outputs))
-        raise EvaluationError(f"'{path}' has {formatting.one_line(found, 200)}; {_ACCEPTED}")
+        shown = ", ".join(f"{one.name} {one.type} {one.shape}" for one in (*inputs, *outputs))
+        raise EvaluationError(f"'{path}' has {formatting.one_line(shown, 200)}; {_ACCEPTED}")
     is_flat = len(inputs[0].shape) == 1
 
     def score(samples: Samples) -> float | None:
@@ -287,10 +287,10 @@ _USERS = Measure(name="mos", settings=_users_settings, open=_open_users, is_trie
 
 
 def _compute_mos(run: Run) -> Mos | None:
-    found, settings = run.measurements(_USERS), _users_settings(run.options)
-    if found is None or settings is None:
+    measurements, settings = run.measurements(_USERS), _users_settings(run.options)
+    if measurements is None or settings is None:
         return None
-    before, after = (np.array([one[role] for one in found], float) for role in _USERS.roles)
+    before, after = (np.array([one[role] for one in measurements], float) for role in _USERS.roles)
     scores = compare_pairs(run, before, after)
     if scores is None:
         raise EvaluationError(f"'{settings['path']}' scores no audio; {_ACCEPTED}")

@@ -104,16 +104,16 @@ def snr_db(differences: Sequence[Difference]) -> float | None:
 
 
 def _compute(run: Run) -> Signal:
-    found: list[Difference] = run.observations("signal")
-    distances = [one.spectra.distance_db for one in found]
-    sharp = [one.spectra.distance_db for one in found if one.same_timing]
+    differences: list[Difference] = run.observations("signal")
+    distances = [one.spectra.distance_db for one in differences]
+    sharp = [one.spectra.distance_db for one in differences if one.same_timing]
     mean = float(np.mean(distances))
     return Signal(
         log_mel_distance_db=mean,
         log_mel_distance=Distances(mean=mean, p95=float(np.quantile(distances, 0.95))),
-        snr_db=snr_db(found),
-        equal_length=float(np.mean([one.equal_length for one in found])),
-        same_timing=float(np.mean([one.same_timing for one in found])),
+        snr_db=snr_db(differences),
+        equal_length=float(np.mean([one.equal_length for one in differences])),
+        same_timing=float(np.mean([one.same_timing for one in differences])),
         same_timing_log_mel_distance_db=float(np.mean(sharp)) if sharp else None,
     )
 

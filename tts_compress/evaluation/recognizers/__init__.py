@@ -145,12 +145,12 @@ def model_files(folder: Path) -> list[Path]:
 
 def identify(files: Iterable[Path]) -> str:
     """Return the hub's revision that files belong to, or the hash of their names and contents."""
-    found = sorted(files)
-    for path in found:
+    paths = sorted(files)
+    for path in paths:
         before, _, inside = path.as_posix().partition("/snapshots/")
         if inside and before.rpartition("/")[2].startswith("models--"):
             return f"revision {inside[:12]}"
-    lines = "".join(f"{path.name} {sha256_of(path)}\n" for path in found)
+    lines = "".join(f"{path.name} {sha256_of(path)}\n" for path in paths)
     return f"files {hashlib.sha256(lines.encode()).hexdigest()[:12]}"
 
 
