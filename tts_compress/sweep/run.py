@@ -30,8 +30,9 @@ from tts_compress.sweep.results import Results, open_results
 _TRIES = 3
 """Times that a unit is begun whose worker dies under it."""
 
-_CHAINS = 4
-"""Chains for each worker in a phase: more would load more models, fewer leave workers idle."""
+_CHAINS = 2
+"""A chain has so many times less than a worker's share of what is left: long ones share models,
+and the short ones at the end keep all workers busy."""
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -195,11 +196,16 @@ def _run_phase(tasks: Sequence[Task], pool: Pool) -> Iterator[Outcome]:
 
 
 def _chains(tasks: Sequence[Task], count: int) -> Iterator[Sequence[Task]]:
-    """Yield about as many runs of neighbours, which share models, each of one environment."""
-    size = math.ceil(len(tasks) / count)
+    """Yield runs of neighbours in one environment, each a `count`-th of what is left.
+
+    Guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987.
+    """
     for _, group in groupby(tasks, lambda task: task.identity):
-        same = list(group)
-        yield from (same[start : start + size] for start in range(0, len(same), size))
+        left = list(group)
+        while left:
+            size = math.ceil(len(left) / count)
+            yield left[:size]
+            left = left[size:]
 
 
 def parse_share(text: str) -> tuple[int, int]:
