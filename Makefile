@@ -193,7 +193,7 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,search,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
+	$(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
 	touch $@

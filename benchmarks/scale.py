@@ -1,4 +1,4 @@
-"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster, whose seats sleep.
+"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster that sleeps.
 
 `python -m benchmarks.scale` replaces each unit by a sleep of measured length.
 """
@@ -20,11 +20,19 @@ from benchmarks.report import write_json
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
-from tts_compress.sweep.on_ray import RayExecutor
-from tts_compress.sweep.plan import OpenPlan, Scheme, Settings
+from tts_compress.sweep.executors import Outcome, RayExecutor, Task
+from tts_compress.sweep.plan import (
+    Identity,
+    Kind,
+    Opened,
+    OpenPlan,
+    Scheme,
+    Settings,
+    Unit,
+    units_of,
+)
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.schedule import Outcome, Task, run_units
-from tts_compress.sweep.units import Identity, Kind, Opened, Unit, units_of
+from tts_compress.sweep.run import run_units
 from tts_compress.terminal import progress_bars, show
 
 _LENGTHS: dict[Kind, float] = {
@@ -56,7 +64,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class SleepingSeat:
+class SleepingProcess:
     """Sleeps as long as a unit takes, and notes it where results are."""
 
     output: str
@@ -132,9 +140,9 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
             plan, tasks = make_tasks(shape, output)
-            open_seat = partial(SleepingSeat, output, lengths, shape.pace)
+            sleeping = partial(SleepingProcess, output, lengths, shape.pace)
             begun = time.monotonic()
-            lost = run_units(tasks, (), RayExecutor(plan, None, open_seat), progress)
+            lost = run_units(tasks, (), RayExecutor(plan, None, sleeping), progress)
             wall = time.monotonic() - begun
             done = len(list((Path(output) / "units").iterdir()))
     finally:

@@ -45,7 +45,6 @@ LAYERS = [
     "export",
     "evaluation",
     "report",
-    "publish",
     "search",
     "sweep",
     "terminal",

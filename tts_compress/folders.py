@@ -22,6 +22,18 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 """Errors of file systems without locks, such as some of clusters."""
 
 
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents.
+
+    Raises:
+        ArtifactError: It cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ArtifactError(f"cannot create '{path}': {error.strerror or error}") from error
+
+
 @contextmanager
 def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     """Yield an empty folder that is removed when the block ends.

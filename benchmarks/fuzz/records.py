@@ -19,17 +19,15 @@ from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
 from tts_compress.evaluation.metrics.error_rates import METRICS
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Silent
-from tts_compress.publish.card import weights_of
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.groups import find_groups
+from tts_compress.report.card import weights_of
 from tts_compress.search.choices import Space, find_formats
 from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.study import StudyOptions, explore
-from tts_compress.sweep.document import table_of
-from tts_compress.sweep.merge import merge_reports
-from tts_compress.sweep.plan import read_plan
+from tts_compress.sweep.plan import Identity, Opened, read_plan, units_of
+from tts_compress.sweep.report import merge_reports, table_of
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.units import Identity, Opened, units_of
 
 _TEXTS = ("Open the door.", "A cat sat down", "We saw birds", "Three red apples", "He ran home")
 _FORMATS = ("float16", "int8")

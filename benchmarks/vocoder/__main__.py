@@ -15,7 +15,7 @@ from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
 from benchmarks.vocoder.judge import document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.terminal import progress_bars, show
 
 

@@ -21,8 +21,8 @@ from tts_compress.evaluation.metric import find_measures
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.samples import audio_sha256
 from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.wav_files import audio_sha256
 from tts_compress.numerics.distortion import mu_law, spectrum
 from tts_compress.numerics.spectra import compare_warped, log_mel_distance
 

@@ -10,7 +10,7 @@ import onnx
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.inspection.model import inspect_model
+from tts_compress.inspection.components import inspect_model
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.durations import duration_outputs

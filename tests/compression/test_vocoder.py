@@ -18,7 +18,7 @@ from tts_compress.cli import main
 from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
 from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.recognizers import open_recognizer
-from tts_compress.evaluation.resampling import resample
+from tts_compress.evaluation.samples import resample
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,8 +14,8 @@ from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recog
 from tts_compress.evaluation.metric import Measure
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.store import Store
-from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 
 
 def analyze(

@@ -15,7 +15,7 @@ from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import Damage
-from tts_compress.evaluation.metrics.health import Health
+from tts_compress.evaluation.metrics.signal import Health
 from tts_compress.evaluation.plan import read_word_errors
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts_compress.evaluation.paired import Paired, Show, compare_pairs
+from tts_compress.evaluation.metric import Paired, Show, compare_pairs
 
 
 def _run(*texts: int) -> Any:

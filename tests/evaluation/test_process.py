@@ -13,7 +13,7 @@ from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TextError
 from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.wav_files import audio_sha256
+from tts_compress.evaluation.samples import audio_sha256
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import find_folder, identify, model_files
+from tts_compress.evaluation.recognizers import find_folder, identify, model_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -32,7 +32,7 @@ from tts_compress.evaluation import (
     read_report,
 )
 from tts_compress.evaluation import gate as judge
-from tts_compress.evaluation.metrics.health import Health
+from tts_compress.evaluation.metrics.signal import Health
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import _other_origin, evaluate
 from tts_compress.evaluation.store import open_store

@@ -11,7 +11,7 @@ import pytest
 from tts_compress.errors import ArtifactError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store, cache_folder, open_store
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 
 
 def _write(store: Store) -> list[Path]:

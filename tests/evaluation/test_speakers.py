@@ -17,15 +17,14 @@ from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.samples import audio_sha256
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
-from tts_compress.evaluation.wav_files import audio_sha256
 from tts_compress.models import load
 from tts_compress.models.base import Speaking
 from tts_compress.report import render_html
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.speakers import speaker_results
-from tts_compress.report.summary import cautions, provenance, summary_rows
+from tts_compress.report.summary import cautions, provenance, speaker_results, summary_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,10 +11,10 @@ from tests.evaluation.subjects import make_subject
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import TextError
 from tts_compress.evaluation.pairs import disturb
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import Subject
-from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable

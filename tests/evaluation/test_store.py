@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.store import (
     Analysis,
     Store,
@@ -19,7 +20,6 @@ from tts_compress.evaluation.store import (
     write_piece,
 )
 from tts_compress.evaluation.subject import _fingerprint
-from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
 from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import pytest
 
 from tts_compress.cli import main
 from tts_compress.errors import TextError
-from tts_compress.inspection import inspect_model, time_shares, times
-from tts_compress.inspection.times import component_of
+from tts_compress.inspection import components, inspect_model, time_shares
+from tts_compress.inspection.components import component_of
 from tts_compress.models import load
 from tts_compress.onnx.profile import _by_operator
 
@@ -122,7 +122,7 @@ def test_a_small_voice_is_timed_by_default(
 def test_a_large_model_is_timed_on_request(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(times, "_QUICK", 0)
+    monkeypatch.setattr(components, "_QUICK", 0)
     found, remark = _inspect(capsys, str(tiny_path))
     assert found["other_time_share"] is None
     assert "--time does it" in remark
@@ -134,7 +134,7 @@ def test_a_model_that_cannot_speak_is_shown_without_times_unless_they_are_reques
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A system that clones voices cannot speak before it is given one."""
-    monkeypatch.setattr(times.time_shares, "__defaults__", (" ",))
+    monkeypatch.setattr(components.time_shares, "__defaults__", (" ",))
     found, remark = _inspect(capsys, str(tiny_path))
     assert found["other_time_share"] is None
     assert "not timed: nothing to speak" in remark

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.inspection import time_shares, times
+from tts_compress.inspection import components, time_shares
 from tts_compress.models.base import Component, Speaking, TorchModel
 from tts_compress.models.speakers import NO_SPEAKERS
 
@@ -31,7 +31,7 @@ class _Time:
 @pytest.fixture
 def time(monkeypatch: pytest.MonkeyPatch) -> _Time:
     found = _Time()
-    monkeypatch.setattr(times, "perf_counter", found)
+    monkeypatch.setattr(components, "perf_counter", found)
     return found
 
 
@@ -137,7 +137,7 @@ _NAMES = "encoder decoder decoder.inner stack.blocks vocoder"
 def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> None:
     voice = _Voice(time, _root(time), _speak, _NAMES)
     assert isinstance(voice, TorchModel)
-    assert times._torch_seconds(voice, "Hello.", 3) == {
+    assert components._torch_seconds(voice, "Hello.", 3) == {
         None: 7 + 5,  # the method itself is not watched, what it calls is
         "encoder": 1,
         "decoder": 2,
@@ -150,7 +150,7 @@ def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> Non
 
 def test_a_method_that_the_family_names_counts_as_a_whole(time: _Time) -> None:
     voice = _NamingVoice(time, _root(time), _speak, _NAMES)
-    found = times._torch_seconds(voice, "Hello.", 3)
+    found = components._torch_seconds(voice, "Hello.", 3)
     assert (found["vocoder"], found[None]) == (11, 7)
 
 
@@ -175,7 +175,7 @@ def test_modules_are_left_as_they_were_also_after_an_error(time: _Time) -> None:
     voice = _NamingVoice(time, root, fail_the_second_time, _NAMES)
     before = {name: dict(vars(part)) for name, part in root.named_modules()}
     with pytest.raises(ModelError, match="out of breath"):
-        times._torch_seconds(voice, "Hello.", 0)
+        components._torch_seconds(voice, "Hello.", 0)
     assert {name: dict(vars(part)) for name, part in root.named_modules()} == before
 
 
@@ -195,7 +195,7 @@ def test_an_error_within_a_component_ends_its_time(time: _Time) -> None:
 
     root.encoder.forward = break_off
     voice = _Voice(time, root, speak, "encoder")
-    assert times._torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
+    assert components._torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
 
 
 def test_what_speaks_nothing_cannot_be_timed(tiny_path: Path) -> None:

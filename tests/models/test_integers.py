@@ -147,7 +147,7 @@ def test_a_hazard_is_reported_where_it_is_one() -> None:
 def test_inspection_reports_kernels_and_hazards(
     plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.inspection.model.describe_processor", lambda: _OLD)
+    monkeypatch.setattr("tts_compress.inspection.components.describe_processor", lambda: _OLD)
     path = tmp_path / "stock.onnx"
     quantize_dynamic(plain, path, weight_type=QuantType.QInt8, op_types_to_quantize=["MatMul"])
     found = inspect_model(open_model(str(path), bare=True))

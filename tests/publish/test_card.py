@@ -12,7 +12,7 @@ import pytest
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, sha256_of, with_files
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
-from tts_compress.publish.card import CardFacts, render_card
+from tts_compress.report.card import CardFacts, render_card
 
 _SHIPPED = Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json"
 

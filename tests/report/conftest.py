@@ -12,9 +12,8 @@ from tts_compress.audio import Audio, write_wav
 from tts_compress.evaluation import result as doc
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics import cost, error_rates
-from tts_compress.evaluation.metrics.duration import Duration
-from tts_compress.evaluation.metrics.health import Health
-from tts_compress.evaluation.metrics.signal import Distances, Signal
+from tts_compress.evaluation.metrics.pacing import Duration
+from tts_compress.evaluation.metrics.signal import Distances, Health, Signal
 from tts_compress.evaluation.opus import encode_opus
 
 if TYPE_CHECKING:

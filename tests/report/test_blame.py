@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tts_compress.evaluation.blame import blame_sentence, blame_table
 from tts_compress.evaluation.result import Blame, BlamedPart, Evaluation
 from tts_compress.report import render_html, render_markdown
-from tts_compress.report.blame import blame_sentence, blame_table
-from tts_compress.report.plots import plots
+from tts_compress.report.html import plots
 from tts_compress.report.summary import terms
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ import soundfile
 
 from tts_compress.errors import MissingExtraError
 from tts_compress.report import html, render_html, render_markdown, summary, summary_rows
-from tts_compress.report.plots import plots
+from tts_compress.report.html import plots
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.report.plots import plots
+from tts_compress.report.html import plots
 
 if TYPE_CHECKING:
     from collections.abc import Callable

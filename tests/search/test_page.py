@@ -21,7 +21,7 @@ from tts_compress.search.outcome import (
     Sensitivity,
 )
 from tts_compress.search.page import search_page, sensitivity_page
-from tts_compress.sweep.document import SweepReport
+from tts_compress.sweep.report import SweepReport
 
 _DAMAGE = MeasuredDamage(same_noise=0.2, duration_frames=0.01, distortion=0.1, floor_db=0.5)
 _MACHINE = describe_environment() | {"processor": {"model": "<b>Fast & new", "features": ["avx2"]}}
@@ -144,8 +144,8 @@ sys.modules[{package!r}] = None
 from pathlib import Path
 from tts_compress.errors import MissingExtraError
 from tts_compress.search.outcome import SearchResult, Sensitivity, write_result
-from tts_compress.sweep.document import SweepReport
-from tts_compress.sweep.merge import write_sweep
+from tts_compress.sweep.report import SweepReport
+from tts_compress.sweep.report import write_sweep
 from tts_compress.sweep.results import open_results
 search, sensitivity, sweep = sys.argv[1:]
 folder = Path.cwd()

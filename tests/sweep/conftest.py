@@ -17,13 +17,12 @@ from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
 from tts_compress.recipes.family import find_recipe
-from tts_compress.sweep.plan import Settings
-from tts_compress.sweep.schedule import Outcome, Task
-from tts_compress.sweep.units import Identity
-from tts_compress.sweep.work import Workplace
+from tts_compress.sweep.executors import Outcome, Task
+from tts_compress.sweep.plan import Identity, Settings
+from tts_compress.sweep.work import UnitRunner
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tts_compress.sweep.plan import Environment, OpenPlan
 
@@ -45,11 +44,11 @@ composition = "s"
 """
 
 
-class InProcessSeat:
+class InProcessRunner:
     """Does units by the object of the program that does them, in this process."""
 
     def __init__(self, plan: OpenPlan, scratch: Path) -> None:
-        self._host = Workplace(plan, scratch)
+        self._host = UnitRunner(plan, scratch)
 
     def describe(self, _: Environment, specs: list[str]) -> dict[str, Any]:
         """Return the environment and the voices."""
@@ -71,10 +70,12 @@ class InProcessSeat:
 
 
 class InProcessPool:
-    """A pool of one seat that does each unit when it is begun; an executor, too."""
+    """A pool that does each chain when it is begun; an executor, too."""
 
-    def __init__(self, seat: InProcessSeat, stop_after: int | None = None) -> None:
-        self._seat = seat
+    workers = 1
+
+    def __init__(self, runner: InProcessRunner, stop_after: int | None = None) -> None:
+        self._runner = runner
         self._left = stop_after
         self.begun: list[str] = []
 
@@ -83,21 +84,19 @@ class InProcessPool:
         del whole_nodes
         return self
 
-    def seats(self) -> list[int]:
-        """Return the seat."""
-        return [0]
+    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+        """Do the units; be interrupted after some."""
+        ended = Future[list[Outcome]]()
+        ended.set_result([self._run(task) for task in chain])
+        return ended
 
-    def start(self, seat: int, task: Task) -> Future[Outcome]:
-        """Do the unit; be interrupted after some."""
-        assert seat == 0
+    def _run(self, task: Task) -> Outcome:
         if self._left is not None:
             if not self._left:
                 raise KeyboardInterrupt
             self._left -= 1
         self.begun.append(task.unit.title)
-        ended = Future[Outcome]()
-        ended.set_result(self._seat.run(task))
-        return ended
+        return self._runner.run(task)
 
     def close(self) -> None:
         """Do nothing."""
@@ -158,7 +157,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_compress.evaluation.stages.time_models", lambda *_: (timings, timings))
     monkeypatch.setattr(Settings, "options", options)
     recipe = find_recipe("piper", "fp16")
-    monkeypatch.setattr("tts_compress.sweep.units.find_recipe", lambda *_: recipe)
+    monkeypatch.setattr("tts_compress.sweep.plan.find_recipe", lambda *_: recipe)
 
 
 @pytest.fixture

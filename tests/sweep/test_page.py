@@ -7,9 +7,9 @@ import io
 
 import pytest
 
-from tts_compress.sweep.document import Entry, SweepReport, table_of
 from tts_compress.sweep.page import render_page
-from tts_compress.sweep.units import Failure
+from tts_compress.sweep.plan import Failure
+from tts_compress.sweep.report import Entry, SweepReport, table_of
 
 
 def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.errors import ArtifactError, MissingExtraError
-from tts_compress.sweep.on_ray import connect
+from tts_compress.sweep.executors import connect
 from tts_compress.sweep.results import open_results
 
 if TYPE_CHECKING:
@@ -58,9 +58,8 @@ def test_what_is_written_half_is_not_there(
     def cut(*_: object) -> None:
         raise OSError("cut")
 
-    monkeypatch.setattr("shutil.copyfile", cut)
-    if not output.startswith("/"):
-        monkeypatch.setattr(type(results.files.system), "mv", cut)  # type: ignore[attr-defined]
+    moved = "mv" if output.startswith("memory") else "put_file"
+    monkeypatch.setattr(type(results.files.system), moved, cut)
     with pytest.raises((OSError, ArtifactError), match="cut"):
         results.put("a", tmp_path / "made")
     assert results.keys() == set()
@@ -129,8 +128,9 @@ def test_an_unknown_kind_of_url_is_an_error() -> None:
 
 def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "fsspec", None)
-    with pytest.raises(MissingExtraError, match=r"'fsspec'.*tts-compress\[ray\]"):
-        open_results("s3://bucket/sweep")
+    for output in ("s3://bucket/sweep", "out"):
+        with pytest.raises(MissingExtraError, match=r"'fsspec'.*tts-compress\[sweep\]"):
+            open_results(output)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"'ray'.*tts-compress\[ray\]"):
         connect(2)

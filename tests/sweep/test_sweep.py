@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.sweep.conftest import InProcessPool, InProcessSeat
+from tests.sweep.conftest import InProcessPool, InProcessRunner
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
 from tts_compress.sweep.run import Planned, merge, merge_shares, plan_sweep, run_share, run_sweep
@@ -26,18 +26,20 @@ _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 
 
 @pytest.fixture
-def seat(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[OpenPlan], InProcessSeat]:
-    """Return a function that opens a seat in this process, which plans take, too."""
+def runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[OpenPlan], InProcessRunner]:
+    """Return a function that opens what does units in this process, which plans take, too."""
     (tmp_path / "scratch").mkdir()
 
-    def open_seat(plan: OpenPlan | str) -> InProcessSeat:
+    def open_runner(plan: OpenPlan | str) -> InProcessRunner:
         from tts_compress.sweep.plan import OpenPlan
 
         given = OpenPlan.model_validate_json(plan) if isinstance(plan, str) else plan
-        return InProcessSeat(given, tmp_path / "scratch")
+        return InProcessRunner(given, tmp_path / "scratch")
 
-    monkeypatch.setattr("tts_compress.sweep.run.Seat", open_seat)
-    return open_seat
+    monkeypatch.setattr("tts_compress.sweep.run.UnitProcess", open_runner)
+    return open_runner
 
 
 def _executions(planned: Planned) -> dict[str, int]:
@@ -55,7 +57,7 @@ def _reports(output: Path) -> list[dict[str, Any]]:
 def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     tmp_path: Path,
     write_plan: Callable[..., Path],
-    seat: Callable[[OpenPlan], InProcessSeat],
+    runner: Callable[[OpenPlan], InProcessRunner],
 ) -> None:
     for name, ways in (("good", {}), ("broken", {"on": "A cat sat down", "fault": "raise"})):
         (tmp_path / f"{name}.json").write_text(json.dumps(ways), encoding="utf-8")
@@ -64,7 +66,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     (failed,) = planned.failures
     assert (failed.voice, failed.scheme) == ("missing", "")
     assert "missing.json" in failed.reason
-    with closing(seat(planned.plan)) as place:
+    with closing(runner(planned.plan)) as place:
         with pytest.raises(KeyboardInterrupt):
             run_sweep(planned, InProcessPool(place, stop_after=4), Silent())
         pool = InProcessPool(place)
@@ -82,10 +84,10 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     only = values | {"voices": ["good.json"]}
     shared = plan_sweep(write_plan("shared", **only), Silent())
     for number in (2, 1):
-        with closing(seat(shared.plan)) as place:
+        with closing(runner(shared.plan)) as place:
             done, total = run_share(shared, (number, 2), InProcessPool(place), Silent())
             assert done == total
-    with closing(seat(shared.plan)) as place:
+    with closing(runner(shared.plan)) as place:
         merged = merge_shares(shared, InProcessPool(place), Silent())
     assert merged.is_complete
     assert {*_executions(shared).values()} == {1}
@@ -102,7 +104,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
 def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
     tmp_path: Path,
     write_plan: Callable[..., Path],
-    seat: Callable[[OpenPlan], InProcessSeat],
+    runner: Callable[[OpenPlan], InProcessRunner],
 ) -> None:
     """Whatever lay in the archive was believed: another scheme's size and words, with exit code 0.
 
@@ -113,7 +115,7 @@ def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
         write_plan(voices=["good.json"], schemes=["int8", "fp16", "bf16"], shards=1, seeds=[0]),
         Silent(),
     )
-    with closing(seat(planned.plan)) as place:
+    with closing(runner(planned.plan)) as place:
         whole = run_sweep(planned, InProcessPool(place), Silent())
     assert whole.is_complete
     scheme = {u.key: u.scheme.name for u, _ in planned.tasks if u.kind == "report" and u.scheme}

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tts_compress.sweep.plan import OpenPlan, read_plan
-from tts_compress.sweep.units import Identity, Opened, Unit, share_of, units_of
+from tts_compress.sweep.plan import Identity, Opened, OpenPlan, Unit, read_plan, share_of, units_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ COMMAND = Command(
 def run(options: Namespace) -> Output:
     """Write the card and print its path."""
     from tts_compress.evaluation import read_report
-    from tts_compress.publish.card import CardFacts, write_card
+    from tts_compress.report.card import CardFacts, write_card
 
     facts = CardFacts(
         report=None if options.report is None else read_report(options.report),

@@ -54,8 +54,8 @@ def run(options: Namespace) -> Output:
     with progress_bars() as progress:
         progress.advance("open", 0, 3)  # before the imports, which take half a second
         from tts_compress.evaluation import evaluate
+        from tts_compress.evaluation.blame import blame_sentence
         from tts_compress.report import summary_table
-        from tts_compress.report.blame import blame_sentence
 
         result = evaluate(
             options.reference,
@@ -76,8 +76,7 @@ def run(options: Namespace) -> Output:
 
 def _plan(points: float, directory: Path | None) -> Output:
     """Print what a claim needs."""
-    from tts_compress.evaluation.plan import plan_evaluation
-    from tts_compress.report.plan import plan_lines
+    from tts_compress.evaluation.plan import plan_evaluation, plan_lines
 
     found = plan_evaluation(points, directory)
     return Output(asdict(found) | {"suite": found.suite}, plan_lines(found))

@@ -24,7 +24,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Upload the artifact and print its address."""
-    from tts_compress.publish.hub import push
+    from tts_compress.report.card import push
 
     url = push(
         options.artifact, options.repository, private=options.private, message=options.message

@@ -34,9 +34,9 @@ from tts_compress.plain import masked
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
-    from tts_compress.sweep.document import SweepReport
+    from tts_compress.sweep.executors import Executor
+    from tts_compress.sweep.report import SweepReport
     from tts_compress.sweep.run import Planned
-    from tts_compress.sweep.schedule import Executor
 
 COMMAND = Command(
     __doc__,
@@ -77,13 +77,11 @@ def run(options: Namespace) -> Output:
 
 
 def _executor(options: Namespace, planned: Planned) -> Executor:
-    from tts_compress.sweep.seat import LocalExecutor, Seat
+    from tts_compress.sweep.executors import LocalExecutor, RayExecutor, UnitProcess
 
     plan = planned.plan.model_dump_json()
     if options.executor == "ray":
-        from tts_compress.sweep.on_ray import RayExecutor
-
-        return RayExecutor(planned.plan, options.workers, partial(Seat, plan))
+        return RayExecutor(planned.plan, options.workers, partial(UnitProcess, plan))
     return LocalExecutor(plan, options.workers or os.cpu_count() or 1)
 
 

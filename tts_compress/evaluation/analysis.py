@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from tts_compress.evaluation.metric import Measure, find_measures
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.evaluation.store import Analysis, Store, read_piece, write_piece
 
 _LONGEST_TRIAL_S = 60.0
@@ -48,16 +48,13 @@ class Analyzer:
         Raises:
             EvaluationError: It does not start.
         """
-        if options.kept is None:
-            with self._open(options) as worker:
-                yield worker
-            return
         key = (self.kind, self.given, self.setting, options.worker)
-        with options.kept.borrow(key, lambda: self._open(options)) as worker:
-            yield worker
 
-    def _open(self, options: EvaluationOptions) -> Worker:
-        return Worker(self.kind, self.given, options, setting=self.setting)
+        def open_worker() -> Worker:
+            return Worker(self.kind, self.given, options, setting=self.setting)
+
+        with borrow(options.kept, key, open_worker) as worker:
+            yield worker
 
 
 def find_recognizer(given: str, language: str, options: EvaluationOptions) -> Analyzer:
@@ -125,7 +122,7 @@ def analyze(
         EvaluationError: A process failed.
     """
     by, stage = analyzer.description, stage or analyzer.stage
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     done: list[str] = []
     keys: set[str] = set()
     lock, mine = Lock(), local()
@@ -137,7 +134,7 @@ def analyze(
         value = mine.worker.ask("analyze", path=path.absolute())["value"]
         write_piece(store.analysis_path(by, key), Analysis(by=by, audio=key, value=value))
         with lock:
-            found[key] = value
+            values[key] = value
             done.append(key)
             options.progress.advance(stage, len(done), total)
 
@@ -158,10 +155,10 @@ def analyze(
                     total -= 1
                     options.progress.advance(stage, len(done), total)
             if known is not None:
-                found[key] = known.value
+                values[key] = known.value
             keys.add(key)
             while futures and futures[0].done():
                 futures.popleft().result()
         for future in futures:
             future.result()
-    return found
+    return values

@@ -19,6 +19,16 @@ from tts_compress.folders import temporary_folder
 TEXTS = 24
 """Most texts that each component speaks, with the suite's first seed."""
 
+TITLE = "Which part did it"
+
+TERMS = {
+    TITLE: "each compressed component alone in the reference, the one with the most damage first; "
+    "over all together, if their errors were independent (log-mel distances add as squares do, the "
+    "rest adds up), and the whole model: what is between these is interaction. Where a duration "
+    "moves by a frame, other noise follows, which raises the log-mel distance over all texts and "
+    "is no loss."
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
@@ -94,8 +104,8 @@ def find_blame(run: Run) -> Blame:
     for name, model in hybrids(before.model, after.model, names):
         with temporary_folder() as spare:
             subject = open_subject(model, spare, run.suite.prompt, run.suite.language)
-            found = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
-        parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(found)))
+            hybrid = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
+        parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(hybrid)))
     ranked_by = next(
         column.path
         for column in COLUMNS
@@ -127,7 +137,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
         analyzer = find_analyzer(measure, options)
         if analyzer is not None and measure.name in measured:
-            found = analyze(
+            values = analyze(
                 store,
                 analyzer,
                 files.items(),
@@ -135,7 +145,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
                 total=len(files),
                 stage=f"{stage}, {measure.name}",
             )
-            measured[measure.name] = {**measured[measure.name], **found}
+            measured[measure.name] = {**measured[measure.name], **values}
     spoken = {
         "reference": _spoken(run, 0),
         "other_seed": _spoken(run, OTHER_SEEDS),
@@ -154,8 +164,8 @@ def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
 
 def _spoken(run: Run, shift: int) -> list[Synthesis]:
     """Return what the reference spoke in the evaluation."""
-    found = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
-    return [piece for piece in found if piece is not None]
+    pieces = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
+    return [piece for piece in pieces if piece is not None]
 
 
 def _with_candidate(
@@ -171,11 +181,11 @@ def _with_candidate(
 
 def _values(run: Run) -> dict[str, float | None]:
     """Return the value of each column; None where it was not measured or is not a number."""
-    found = {metric.name: metric.compute(run) for metric in _metrics()}
+    results = {metric.name: metric.compute(run) for metric in _metrics()}
     values: dict[str, float | None] = {}
     for column in COLUMNS:
         name, _, field = column.path.partition(".")
-        value = None if found.get(name) is None else getattr(found[name], field)
+        value = None if results.get(name) is None else getattr(results[name], field)
         values[column.path] = value if formatting.is_finite(value) else None
     return values
 
@@ -184,3 +194,48 @@ def _together(column: Column, parts: Sequence[BlamedPart]) -> float | None:
     values = [part.values[column.path] for part in parts]
     known = [value for value in values if value is not None]
     return column.together(known) if column.together and len(known) == len(values) else None
+
+
+def ranking(blame: Blame) -> Column:
+    """Return the column by which components are ranked."""
+    return next(column for column in COLUMNS if column.path == blame.ranked_by)
+
+
+def blame_sentence(blame: Blame) -> str:
+    """Return the outcome: the first component, its damage and that of the whole model."""
+    column, first = ranking(blame), blame.parts[0]
+    texts = "1 text" if blame.texts == 1 else f"{blame.texts} texts"
+    measure = f"({column.label}; {texts})"
+    if (first.values[column.path] or 0.0) <= 0.0:
+        return f"No component alone does damage {measure}."
+    return (
+        f"{_named(first.component, first.role)} does the most damage: "
+        f"{column.show(first.values[column.path])} where the whole model has "
+        f"{column.show(blame.whole[column.path])} {measure}."
+    )
+
+
+def blame_table(blame: Blame) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Return the header and the lines: components, all of them together, the whole model.
+
+    Columns that nothing has a value of are left out.
+    """
+    columns = [column for column in COLUMNS if blame.whole.get(column.path) is not None]
+    lines = [(_named(part.component, part.role), part.values) for part in blame.parts]
+    lines += [("All parts, if independent", blame.together), ("Whole model", blame.whole)]
+    rows = [
+        (
+            name,
+            *(
+                column.show(values[column.path]) if column.path in values else ""
+                for column in columns
+            ),
+        )
+        for name, values in lines
+    ]
+    return ["Component", *(column.label for column in columns)], rows
+
+
+def _named(component: str, role: str) -> str:
+    name = formatting.one_line(component, 40)
+    return f"{role[0].upper()}{role[1:]} ({name})" if role else name

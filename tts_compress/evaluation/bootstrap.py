@@ -11,12 +11,14 @@ Below `FEWEST_TEXTS` nothing helps: no resample differs where all texts drawn ha
 """
 
 import math
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+_Result = TypeVar("_Result")
 _Numbers: TypeAlias = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 RESAMPLES = 10_000
@@ -31,6 +33,14 @@ _CHUNK = 2_000_000
 """Draws held in memory at once."""
 
 _NORMAL = NormalDist()
+
+
+def take_turns(runs: Sequence[Callable[[], _Result]], rounds: int) -> list[tuple[_Result, ...]]:
+    """Return the results of runs that take turns, round by round.
+
+    What disturbs the machine for a while then disturbs all of them.
+    """
+    return [tuple(run() for run in runs) for _ in range(rounds)]
 
 
 def compare_times(

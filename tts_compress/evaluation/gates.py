@@ -117,11 +117,11 @@ class Gate(Config):
             if now is None or then is None:
                 return None
             return certain_change(then, now, upwards=self.direction == "at-most")
-        found = _number(document, self.metric)
-        if self.baseline is None or found is None:
-            return found
+        number = _number(document, self.metric)
+        if self.baseline is None or number is None:
+            return number
         base = _number(document, self.baseline)
-        return found / base if base else None
+        return number / base if base else None
 
     def doubt(self, document: Mapping[str, Any]) -> str | None:
         """Return why its metrics judge nothing in a report; None where they do."""
@@ -141,8 +141,8 @@ class Gate(Config):
 
     def lacks_interval(self, document: Mapping[str, Any]) -> bool:
         """Return True if the report states that its metric has no interval."""
-        found = _find(document, (self.interval or self.metric).partition(".interval")[0])
-        return isinstance(found, Mapping) and found.get("interval", ()) is None
+        part = _find(document, (self.interval or self.metric).partition(".interval")[0])
+        return isinstance(part, Mapping) and part.get("interval", ()) is None
 
     def _metrics(self) -> list[Metric]:
         names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
@@ -236,23 +236,23 @@ def gate(
         EvaluationError: A gate needs the earlier evaluation and there is none, or the two do not
             compare: another suite, other seeds, another recognizer.
     """
-    found, earlier = _document(document), _document(before or {})
+    now, earlier = _document(document), _document(before or {})
     if gates.needs_earlier:
         if before is None:
             raise EvaluationError(
                 f"the gates {gates.name!r} judge the change since an earlier report; name it with "
                 "--against report.json"
             )
-        refuse_incomparable(earlier, found)
-    rows = tuple(_judge(gate, gates, found, earlier) for gate in gates.gate)
+        refuse_incomparable(earlier, now)
+    rows = tuple(_judge(gate, gates, now, earlier) for gate in gates.gate)
     return Verdict(name=gates.name, rows=rows)
 
 
 def _judge(
-    gate: Gate, gates: Gates, found: Mapping[str, Any], earlier: Mapping[str, Any]
+    gate: Gate, gates: Gates, document: Mapping[str, Any], earlier: Mapping[str, Any]
 ) -> GateResult:
-    value, doubt = gate.value(found, earlier), gates.doubt(gate, found)
-    if value is None and doubt is None and gate.lacks_interval(found):
+    value, doubt = gate.value(document, earlier), gates.doubt(gate, document)
+    if value is None and doubt is None and gate.lacks_interval(document):
         doubt = "nothing was judged: too little was measured for an interval; evaluate with "
         doubt += "more timed runs" if "cost" in gate.groups else f"{FEWEST_TEXTS} texts or more"
     passed = doubt is None and gate.passes(value)
@@ -260,12 +260,12 @@ def _judge(
         return GateResult(gate=gate, value=value, passed=passed, reason=doubt)
     if doubt is None and (past := gates.doubt(gate, earlier)) is not None:
         doubt, passed = f"in the earlier report {past}", False
-    now, before = _number(found, gate.metric), _number(earlier, gate.metric)
+    now, before = _number(document, gate.metric), _number(earlier, gate.metric)
     return GateResult(gate=gate, value=value, now=now, before=before, passed=passed, reason=doubt)
 
 
-def _document(found: Evaluation | Mapping[str, Any]) -> Mapping[str, Any]:
-    return found.model_dump(mode="json") if isinstance(found, Evaluation) else found
+def _document(report: Evaluation | Mapping[str, Any]) -> Mapping[str, Any]:
+    return report.model_dump(mode="json") if isinstance(report, Evaluation) else report
 
 
 def read_gates(name: str | Path) -> Gates:
@@ -296,8 +296,8 @@ def _find(document: Mapping[str, Any], path: str) -> Any:
 
 
 def _number(document: Mapping[str, Any], path: str) -> float | None:
-    found = _find(document, path)
-    if isinstance(found, bool) or not isinstance(found, int | float):
+    value = _find(document, path)
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     # Whole numbers of a document may be larger than any float.
-    return float(found) if -_LARGEST <= found <= _LARGEST else None
+    return float(value) if -_LARGEST <= value <= _LARGEST else None

@@ -1,5 +1,7 @@
 """The declaration of a metric: value, unit, direction, rows and help in one place.
 
+Many metrics are a figure of both models with the interval of its change: `Paired`, `Show`.
+
 A module of `tts_compress/evaluation/metrics` lists its metrics in `METRICS`; a module of another
 package does the same and is named under the entry points `tts_compress.metrics`. Evaluations,
 tables, reports and gates go through `find_metrics` and name no metric themselves.
@@ -12,12 +14,15 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.bootstrap import text_interval
 from tts_compress.evaluation.options import EvaluationOptions
 
 T = TypeVar("T")
@@ -194,8 +199,8 @@ def find_metrics() -> tuple[Metric, ...]:
     names = [f"{package.__name__}.{info.name}" for info in pkgutil.iter_modules(package.__path__)]
     modules = [import_module(name) for name in names]
     modules += [entry.load() for entry in entry_points(group="tts_compress.metrics")]
-    found = [metric for module in modules for metric in module.METRICS]
-    return tuple(sorted(found, key=lambda metric: get_args(_Group).index(metric.group)))
+    metrics = [metric for module in modules for metric in module.METRICS]
+    return tuple(sorted(metrics, key=lambda metric: get_args(_Group).index(metric.group)))
 
 
 def find_figure(path: str) -> Figure:
@@ -252,3 +257,106 @@ def _ratio(reference: float, candidate: float) -> float | None:
     if not (formatting.is_finite(reference) and formatting.is_finite(candidate)) or candidate == 0:
         return None
     return reference / candidate
+
+
+class Paired(Record):
+    """A figure over all utterances."""
+
+    reference: float
+    candidate: float
+    delta: float
+    """Candidate minus reference, mean over utterances."""
+
+    interval: tuple[float, float] | None
+    """Its 95 % interval over resampled texts, each with all its seeds; None of too few texts."""
+
+
+class _Blocks(Protocol):
+    """A `Run` of an evaluation, as far as comparisons need it."""
+
+    @property
+    def blocks(self) -> Sequence[int]:
+        """The text of each pair."""
+
+
+def compare_pairs(run: _Blocks, before: npt.ArrayLike, after: npt.ArrayLike) -> Paired | None:
+    """Return the comparison of a figure of each pair; of those where both are finite.
+
+    Args:
+        run: A `Run`, whose blocks say which texts belong together.
+        before: The reference's figures, shape `[pairs]`.
+        after: The candidate's, likewise.
+
+    Returns:
+        The comparison; None where nothing is finite.
+    """
+    left, right = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    known = np.isfinite(left) & np.isfinite(right)
+    if not known.any():
+        return None
+    left, right = left[known], right[known]
+    texts = np.array(run.blocks)[known]
+    _, places = np.unique(texts, return_inverse=True)
+    return Paired(
+        reference=float(left.mean()),
+        candidate=float(right.mean()),
+        delta=float((right - left).mean()),
+        interval=text_interval(
+            np.bincount(places, weights=right - left), np.bincount(places).astype(np.int64)
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """The form in which a figure is printed."""
+
+    label: str
+    unit: str = ""
+    digits: int = 2
+    scale: float = 1.0
+    """Factor to the unit: 100 for a share in %."""
+
+    better: Literal["higher", "lower"] | None = "higher"
+    """None where a change is neither better nor worse."""
+
+    def rows(self, value: Paired, _: object = None) -> list[Row]:
+        """Return the line of a figure of both models."""
+        change = formatting.signed(self.scale * value.delta, self.digits)
+        interval = formatting.interval(value.interval, self.scale, self.digits)
+        return [
+            Row(
+                label=self.label,
+                reference=self._show(value.reference),
+                candidate=self._show(value.candidate),
+                change=f"{change} (95 % interval {interval})",
+                trend=self._trend(value),
+            )
+        ]
+
+    def floor_rows(self, value: Paired, _: object = None) -> list[Row]:
+        """Return the line of a likeness or a distance of the candidate to the reference.
+
+        The value's `reference` is that of the reference to itself with other seeds.
+        """
+        floor, direction = self._show(value.reference), self._trend(value)
+        change = f"floor, other seeds: {floor}"
+        if abs(value.reference - (self.better == "higher")) < 1e-6:
+            change, direction = "no floor: the reference speaks alike with every seed", "unknown"
+        return [
+            Row(
+                label=self.label,
+                candidate=self._show(value.candidate),
+                change=change,
+                # Closer than that is as close as anybody can ask for.
+                trend="same" if direction == "better" else direction,
+            )
+        ]
+
+    def _show(self, figure: float) -> str:
+        return f"{self.scale * figure:.{self.digits}f} {self.unit}".strip()
+
+    def _trend(self, value: Paired) -> Trend:
+        low, high = value.interval or (math.nan, math.nan)
+        direction = trend(-high, -low, 0.0) if self.better == "lower" else trend(low, high, 0.0)
+        return direction if self.better is not None or direction == "same" else "unknown"

@@ -4,6 +4,7 @@ import copy
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -15,12 +16,12 @@ from torch import Tensor, nn
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression.modules import call_module
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.bootstrap import compare_times, take_turns
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.torch.layers.checkpoint import stored_bytes
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
@@ -136,13 +137,8 @@ def evaluate_modules(
     torch.set_num_threads(options.threads)
     try:
         powers = [_powers(pair, *call) for call in calls]
-        turns = [
-            [
-                [_called(module, *call)[0] for module in pair]
-                for call in calls[: options.timing_texts]
-            ]
-            for _ in range(options.timing_runs)
-        ]
+        runs = [partial(_seconds, pair, call) for call in calls[: options.timing_texts]]
+        turns = take_turns(runs, options.timing_runs)
     finally:
         torch.set_num_threads(threads)
     spent = np.median(turns, axis=0).T  # of each batch: a busy machine disturbs single calls
@@ -161,6 +157,11 @@ def evaluate_modules(
     if output is not None:
         result.write(output)
     return result
+
+
+def _seconds(pair: Iterable[nn.Module], call: tuple[int, Any]) -> list[float]:
+    """Return the seconds that each module takes for a batch."""
+    return [_called(module, *call)[0] for module in pair]
 
 
 @torch.inference_mode()
@@ -195,7 +196,7 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
             f"with batch {place} the reference returns shapes {shapes[0]} of real numbers and the "
             f"candidate {shapes[1]}; give modules that return the same, and some"
         )
-    found = {}
+    powers = {}
     for name in before:
         exact, other = (side[name].to(torch.complex128) for side in (before, after))
         # Scores that are ruled out are infinite on both sides.
@@ -205,8 +206,8 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
                 f"output {name!r}: with batch {place} a value is not finite on one side only"
             )
         power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
-        found[name] = max(float(power), sys.float_info.min), float(difference)
-    return found
+        powers[name] = max(float(power), sys.float_info.min), float(difference)
+    return powers
 
 
 def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:

@@ -69,7 +69,7 @@ class EvaluationOptions:
         "--mos FILE.onnx[@HZ]",
         "a network of yours that scores samples [1, T] at a rate, such as UTMOS",
     )
-    """An ONNX file that scores speech, `FILE` or `FILE@HZ`; see `metrics/mos.py`."""
+    """An ONNX file that scores speech, `FILE` or `FILE@HZ`; see `metrics/opinion.py`."""
 
     blame: bool = option(
         False,

@@ -15,8 +15,8 @@ from tts_compress.errors import TTSCompressWarning
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import UtterancePair
-from tts_compress.evaluation.resampling import finite_samples
 from tts_compress.evaluation.result import Evaluation, Utterance
+from tts_compress.evaluation.samples import finite_samples
 
 LONGEST_S = 540.0
 """Audio in one page, both models together: 5.3 MB in base64."""
@@ -77,7 +77,7 @@ def choose_utterances(evaluation: Evaluation) -> list[Utterance]:
     those that are farthest from the reference.
     """
     damage = evaluation.damage
-    named = {(found.index, found.seed) for _, found in damage or () if found.utterances}
+    named = {(finding.index, finding.seed) for _, finding in damage or () if finding.utterances}
 
     def importance(utterance: Utterance) -> tuple[bool, int, float]:
         is_named = (utterance.index, utterance.seed) in named
@@ -129,10 +129,10 @@ def _renumber(stream: bytes) -> bytes:
 @cache
 def _checksums() -> tuple[int, ...]:
     """Return the checksum of each byte: a CRC of 32 bits by 0x04C11DB7, highest bit first."""
-    found = []
+    checksums = []
     for byte in range(256):
         value = byte << 24
         for _ in range(8):
             value = value << 1 ^ (0x104C11DB7 if value & 0x80000000 else 0)
-        found.append(value)
-    return tuple(found)
+        checksums.append(value)
+    return tuple(checksums)

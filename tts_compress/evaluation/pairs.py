@@ -2,11 +2,10 @@
 
 import hashlib
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import Analyzer, analyze
 from tts_compress.evaluation.metric import Audios, Measure, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.stages import (
     TimedModels,
     Timings,
@@ -26,7 +26,7 @@ from tts_compress.evaluation.stages import (
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
-from tts_compress.evaluation.wav_files import audio_sha256, make_directory, write_float_wav
+from tts_compress.folders import make_directory
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""
@@ -115,6 +115,90 @@ class Run:
         return describe_environment() if self.earlier is None else self.earlier.environment
 
 
+_BASELINES = ("other_seed", "disturbed")
+"""Of these a text's first seed is recognized: they show the size of chance, and take as long to
+recognize as the models."""
+
+
+def count_audios(texts: int, seeds: int) -> int:
+    """Return the audios that are recognized: reference, candidate, and the two baselines."""
+    return texts * (2 * seeds + len(_BASELINES))
+
+
+class Spoken(NamedTuple):
+    """An audio of a side."""
+
+    role: str
+    """Its role in a pair."""
+
+    audio: str
+    """Hash of the samples."""
+
+    path: Path
+    piece: Synthesis
+    """The job that it is the audio of, or a copy of that audio."""
+
+    is_recognized: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One model's share of an evaluation: texts of a suite.
+
+    An evaluation that finds all shares in its store speaks and recognizes nothing.
+    """
+
+    role: Literal["reference", "candidate"]
+    model: Subject
+    suite: Suite
+    texts: Sequence[int]
+    """Places in the suite."""
+
+    def speak(self, store: Store, options: EvaluationOptions) -> Iterator[Spoken]:
+        """Yield each audio as soon as it is spoken, what is spoken already from the store.
+
+        Raises:
+            TextError: A text cannot be spoken.
+            EvaluationError: The model's process failed.
+        """
+        shifts = {"reference": {"other_seed": OTHER_SEEDS}, "candidate": {}}[self.role]
+        jobs = [
+            (role, place % len(self.suite.seeds) == 0, job)
+            for role, shift in {self.role: 0, **shifts}.items()
+            for place, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
+        ]
+        stage = f"synthesize {self.role}"
+        pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
+        for (role, is_first, _), piece in zip(jobs, pieces, strict=True):
+            is_recognized = is_first or role not in _BASELINES
+            yield Spoken(role, piece.audio, store.wav_path(piece), piece, is_recognized)
+            if role == "reference" and is_first:
+                copy = write_disturbed(store, read_spoken(store, piece))
+                yield Spoken("disturbed", copy, store.disturbed_path(copy), piece, True)
+
+
+def fill_store(
+    side: Side,
+    recognizer: Analyzer,
+    measures: Mapping[Measure, Analyzer],
+    store: Store,
+    options: EvaluationOptions,
+) -> None:
+    """Speak and analyse what an evaluation needs of one model; what is there is not repeated.
+
+    Raises:
+        TextError: A text cannot be spoken.
+        EvaluationError: A process failed.
+    """
+    spoken = list(side.speak(store, options))
+    heard = [(audio.audio, audio.path) for audio in spoken if audio.is_recognized]
+    analyze(store, recognizer, heard, options, total=len(heard))
+    for measure, analyzer in measures.items():
+        measured = [(audio.audio, audio.path) for audio in spoken if audio.role in measure.roles]
+        if measured:
+            analyze(store, analyzer, measured, options, total=len(measured))
+
+
 class PairedSpeech:
     """Both models speak a suite: audio to be analysed, and pairs of it.
 
@@ -134,7 +218,12 @@ class PairedSpeech:
         options: EvaluationOptions,
         keep_in: Path | None,
     ) -> None:
-        self._models = models
+        texts = range(len(suite.utterances))
+        before, after = models
+        self._sides = (
+            Side(role="reference", model=before, suite=suite, texts=texts),
+            Side(role="candidate", model=after, suite=suite, texts=texts),
+        )
         self._suite = suite
         self._store = store
         self._options = options
@@ -151,65 +240,47 @@ class PairedSpeech:
     def speak(self) -> Generator[tuple[str, Path], None, None]:
         """Yield what is to be recognized as soon as it is there, hash and WAV file; make the pairs.
 
-        Of the baselines that is each text's first seed: they show the size of chance, and take as
-        long to recognize as the models.
-
         One model after the other: two may not fit into memory beside what analyses the audio.
 
         Raises:
             TextError: A text cannot be spoken.
             EvaluationError: A model's process failed, or the reference speaks nothing.
         """
-        before, after = self._models
-        spoken = []
-        jobs = suite_jobs(before, self._suite) + suite_jobs(before, self._suite, OTHER_SEEDS)
-        half, seeds = len(jobs) // 2, len(self._suite.seeds)
-        for place, piece in enumerate(self._synthesize(before, jobs, "synthesize reference")):
-            spoken.append(piece)
-            audio = self._add(piece.audio, self._store.wav_path(piece))
-            if place < half or place % seeds == 0:
-                yield audio
-        both = zip(spoken[:half], spoken[half:], strict=True)
-        candidates = self._synthesize(after, suite_jobs(after, self._suite), "synthesize candidate")
-        for (reference, other), candidate in zip(both, candidates, strict=True):
-            pieces = {"reference": reference, "candidate": candidate, "other_seed": other}
-            pair = self._observe(pieces)
-            self.pairs.append(pair)
-            yield self._add(candidate.audio, self._store.wav_path(candidate))
-            if copy := pair.audio.get("disturbed"):
-                yield self._add(copy, self._store.disturbed_path(copy))
+        spoken: dict[tuple[str, int], dict[str, Spoken]] = {}
+        for side in self._sides:
+            for audio in side.speak(self._store, self._options):
+                self.files[audio.audio] = audio.path
+                seed = audio.piece.seed - (OTHER_SEEDS if audio.role == "other_seed" else 0)
+                pair = spoken.setdefault((audio.piece.text, seed), {})
+                pair[audio.role] = audio
+                if audio.role == "candidate":
+                    self.pairs.append(self._observe(pair))
+                if audio.is_recognized:
+                    yield audio.audio, audio.path
         if not any(pair.seconds["reference"] for pair in self.pairs):
             raise EvaluationError("the reference speaks nothing: every text gave empty audio")
 
-    def _synthesize(
-        self, model: Subject, jobs: Sequence[SynthesisJob], stage: str
-    ) -> Iterator[Synthesis]:
-        return synthesize(self._store, model, jobs, self._options, stage=stage)
-
-    def _add(self, audio: str, path: Path) -> tuple[str, Path]:
-        self.files[audio] = path
-        return audio, path
-
-    def _observe(self, pieces: Mapping[str, Synthesis]) -> UtterancePair:
+    def _observe(self, spoken: Mapping[str, Spoken]) -> UtterancePair:
         """Read the WAV files of a text and seed once, for every metric."""
-        index, seed = len(self.pairs) // len(self._suite.seeds), pieces["reference"].seed
+        index, piece = len(self.pairs) // len(self._suite.seeds), spoken["candidate"].piece
         text = self._suite.utterances[index]
-        audios = {role: read_spoken(self._store, piece) for role, piece in pieces.items()}
-        hashes = {role: piece.audio for role, piece in pieces.items()}
-        if seed == self._suite.seeds[0]:
-            hashes["disturbed"] = write_disturbed(self._store, audios["reference"])
+        audios = {
+            role: read_spoken(self._store, audio.piece)
+            for role, audio in spoken.items()
+            if role != "disturbed"
+        }
         kept = {}
         if self._keep_in is not None:
             for role in ("reference", "candidate"):
-                kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
+                kept[role] = f"wav/{index:04d}-seed{piece.seed}-{role}.wav"
                 _keep(audios[role], self._keep_in / kept[role])
         return UtterancePair(
             index=index,
-            seed=seed,
+            seed=piece.seed,
             text=text.text,
-            speaker=pieces["reference"].speaker,
+            speaker=piece.speaker,
             transcript=self._suite.transcript(text),
-            audio=hashes,
+            audio={role: audio.audio for role, audio in spoken.items()},
             seconds={role: audio.duration_s for role, audio in audios.items()},
             kept=kept,
             observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
@@ -247,11 +318,6 @@ def write_disturbed(store: Store, audio: Audio) -> str:
     return key
 
 
-def count_audios(texts: int, seeds: int) -> int:
-    """Return the audios that are recognized: reference, candidate, and the two baselines."""
-    return texts * (2 * seeds + 2)
-
-
 def disturb(audio: Audio) -> Audio:
     """Return the audio 1 dB softer, with triangular noise of one 16-bit step added.
 
@@ -275,63 +341,3 @@ def _keep(audio: Audio, path: Path) -> None:
     make_directory(path.parent)
     samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
     write_wav(path, replace(audio, samples=samples))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One model's share of an evaluation: texts of a suite.
-
-    An evaluation that finds all shares in its store speaks and recognizes nothing.
-    """
-
-    role: Literal["reference", "candidate"]
-    model: Subject
-    suite: Suite
-    texts: Sequence[int]
-    """Places in the suite."""
-
-
-def fill_store(
-    side: Side,
-    recognizer: Analyzer,
-    measures: Mapping[Measure, Analyzer],
-    store: Store,
-    options: EvaluationOptions,
-) -> None:
-    """Speak and analyse what an evaluation needs of one model; what is there is not repeated.
-
-    Raises:
-        TextError: A text cannot be spoken.
-        EvaluationError: A process failed.
-    """
-    audios: dict[str, list[tuple[str, Path]]] = {}
-    count = len(side.texts) * (len(side.suite.seeds) + (2 if side.role == "reference" else 0))
-    with closing(_speak_side(side, store, options, audios)) as spoken:
-        analyze(store, recognizer, spoken, options, total=count)
-    for measure, analyzer in measures.items():
-        found = [audio for role in measure.roles for audio in audios.get(role, ())]
-        if found:
-            analyze(store, analyzer, found, options, total=len(found))
-
-
-def _speak_side(
-    side: Side,
-    store: Store,
-    options: EvaluationOptions,
-    audios: dict[str, list[tuple[str, Path]]],
-) -> Generator[tuple[str, Path], None, None]:
-    """Yield what is to be recognized; note all audio by the role it has in a pair."""
-    shifts = {side.role: 0, **({"other_seed": OTHER_SEEDS} if side.role == "reference" else {})}
-    seeds = len(side.suite.seeds)
-    for role, shift in shifts.items():
-        jobs = suite_jobs(side.model, side.suite, shift, side.texts)
-        noted = audios.setdefault(role, [])
-        pieces = synthesize(store, side.model, jobs, options, stage=f"synthesize {role}")
-        for place, piece in enumerate(pieces):
-            noted.append((piece.audio, store.wav_path(piece)))
-            # Of the baselines, a text's first seed is recognized.
-            if role == side.role or place % seeds == 0:
-                yield noted[-1]
-            if role == "reference" and place % seeds == 0:
-                copy = write_disturbed(store, read_spoken(store, piece))
-                yield copy, store.disturbed_path(copy)

@@ -30,6 +30,7 @@ from tts_compress.config import (
     word_errors_file,
 )
 from tts_compress.errors import EvaluationError, reason
+from tts_compress.evaluation import formatting
 from tts_compress.evaluation.pairs import count_audios
 from tts_compress.evaluation.result import Evaluation, read_report
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -178,8 +179,8 @@ class WordErrors(Config):
     def differences(self) -> npt.NDArray[np.int64]:
         """Return candidate minus reference with the candidate's seeds, shape `[B, S]`."""
         places = [self.reference.seeds.index(seed) for seed in self.candidate.seeds]
-        found: npt.NDArray[np.int64] = np.array(self.candidate.errors, np.int64)
-        return found - np.array(self.reference.errors, np.int64)[:, places]
+        candidate: npt.NDArray[np.int64] = np.array(self.candidate.errors, np.int64)
+        return candidate - np.array(self.reference.errors, np.int64)[:, places]
 
     def spread(self) -> Spread:
         """Return the spread of the differences."""
@@ -338,3 +339,40 @@ def _offer(suite: Suite, difference: float, spread: Spread) -> Offer:
         suffices=detectable <= difference or math.isclose(detectable, difference),
         seeds_needed=spread.seeds_for(difference, texts),
     )
+
+
+def plan_lines(plan: EvaluationPlan) -> list[str]:
+    """Return what a claim needs, and which shipped suite suffices."""
+    claim = f"{100 * plan.difference:g} points of word error rate"
+    lines = [f"To find {claim} in {100 * plan.power:g} % of evaluations:"]
+    lines += [f"  {_size(need.texts, need.seeds)}{_time(need)}" for need in plan.needs]
+    hint = "" if plan.spread.seed else ", which does not show how far more seeds help"
+    lines += [f"Measured: {plan.source}{hint}."]
+    lines += [_offer_line(offer) for offer in plan.offers]
+    if plan.suite is None:
+        lines.append("No shipped suite suffices as it is.")
+    else:
+        lines.append(f"Suite {plan.suite} suffices.")
+    return lines
+
+
+def _size(texts: int, seeds: int) -> str:
+    return f"{texts} texts with {seeds} seed{'s' if seeds > 1 else ''}"
+
+
+def _time(need: Need) -> str:
+    if need.recognition_s is None:
+        return ""
+    return f", {math.ceil(need.recognition_s / 60)} min of recognition on this machine"
+
+
+def _offer_line(offer: Offer) -> str:
+    line = (
+        f"{offer.suite} ({_size(offer.texts, offer.seeds)}) finds "
+        f"{formatting.points(offer.detectable)}"
+    )
+    if offer.suffices:
+        return line
+    if offer.seeds_needed is None:
+        return f"{line}; it has too few texts"
+    return f"{line}; it would need {offer.seeds_needed} seeds"

@@ -32,15 +32,15 @@ _ERRORS: Mapping[str, type[TTSCompressError]] = {
 
 def _environment(kind: str, threads: int) -> dict[str, str]:
     """Return the variables a worker gets."""
-    found = dict(os.environ) | dict.fromkeys(_THREAD_VARIABLES, str(threads))
+    variables = dict(os.environ) | dict.fromkeys(_THREAD_VARIABLES, str(threads))
     if kind == "recognizer":
-        found = _OF_RECOGNIZERS | found
+        variables = _OF_RECOGNIZERS | variables
     # F5-TTS writes the seed of each text there, which may be too large for Python to start with.
-    found.pop("PYTHONHASHSEED", None)
-    return found
+    variables.pop("PYTHONHASHSEED", None)
+    return variables
 
 
-class Settings(Protocol):
+class WorkerSettings(Protocol):
     """Settings of worker processes, as `EvaluationOptions` has them."""
 
     @property
@@ -75,7 +75,7 @@ class Worker:
         self,
         kind: Literal["model", "graph", "recognizer", "measure", "sweep"],
         name: str,
-        options: Settings,
+        options: WorkerSettings,
         *,
         shown: str | None = None,
         setting: str | None = None,
@@ -125,8 +125,8 @@ class Worker:
             kind = _ERRORS.get(error["kind"], EvaluationError)
             # Not the constructor, which may take other arguments than a message.
             raise kind.__new__(kind, f"{self._title}: {error['message']}")
-        found: dict[str, Any] = answer["ok"]
-        return found
+        content: dict[str, Any] = answer["ok"]
+        return content
 
     def _died(self, do: str, ended: ChildEndedError) -> EvaluationError:
         if ended.late:
@@ -138,6 +138,19 @@ class Worker:
         return EvaluationError(
             f"the process of {self._title} {ended} during '{do}'; it said: {last}"
         )
+
+
+@contextmanager
+def borrow(
+    kept: "KeptWorkers | None", key: Hashable, start: Callable[[], Worker]
+) -> Iterator[Worker]:
+    """Give a process of some content: a kept one, or a new one that ends with the block."""
+    if kept is not None:
+        with kept.borrow(key, start) as worker:
+            yield worker
+    else:
+        with start() as worker:
+            yield worker
 
 
 class KeptWorkers:
@@ -156,10 +169,10 @@ class KeptWorkers:
     def borrow(self, key: Hashable, start: Callable[[], Worker]) -> Iterator[Worker]:
         """Give an idle process of this content, or a new one; after an error it is ended."""
         with self._lock:
-            found = next((kept for kept in self._idle if kept[0] == key), None)
-            if found is not None:
-                self._idle.remove(found)
-        worker = start() if found is None else found[1]
+            idle = next((kept for kept in self._idle if kept[0] == key), None)
+            if idle is not None:
+                self._idle.remove(idle)
+        worker = start() if idle is None else idle[1]
         try:
             yield worker
         except BaseException:

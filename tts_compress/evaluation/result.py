@@ -157,6 +157,30 @@ class Blame(Record):
     """Values of the candidate, over the same texts."""
 
 
+class Figures(Record):
+    """The figures of an evaluation that stand for it beside others."""
+
+    reference_bytes: int
+    candidate_bytes: int
+    size_ratio: float
+    speed: float
+    """Latency of the reference as a multiple of the candidate's."""
+
+    speed_interval: tuple[float, float] | None
+    peak_bytes: int
+    """The most memory of a process with the candidate."""
+
+    wer_reference: float
+    wer_candidate: float
+    wer_delta: float
+    wer_interval: tuple[float, float] | None
+    distortion: float | None
+    """Change of the distortion as a share of what telephone coding adds; None if not measured."""
+
+    dnsmos_reference: float | None
+    dnsmos_candidate: float | None
+
+
 class Evaluation(Document):
     """Everything one evaluation found.
 
@@ -208,7 +232,7 @@ class Evaluation(Document):
 
     def _repr_html_(self) -> str:
         """Return a table of the measurements for notebooks."""
-        page: str = resolve_name("tts_compress.report.notebook:evaluation_table")(self)
+        page: str = resolve_name("tts_compress.report.summary:notebook_table")(self)
         return page
 
     if TYPE_CHECKING:
@@ -238,6 +262,26 @@ class Evaluation(Document):
             value = getattr(self, metric.name)
             if value is not None:
                 yield metric, value
+
+    def headline(self) -> Figures:
+        """Return the figures that stand for this evaluation beside others."""
+        size, speed, wer = self.size, self.latency, self.wer
+        opinion = self.dnsmos_overall
+        return Figures(
+            reference_bytes=size.reference_bytes,
+            candidate_bytes=size.candidate_bytes,
+            size_ratio=size.ratio,
+            speed=speed.ratio,
+            speed_interval=speed.interval,
+            peak_bytes=self.memory.candidate.peak_bytes,
+            wer_reference=wer.reference,
+            wer_candidate=wer.candidate,
+            wer_delta=wer.delta,
+            wer_interval=wer.interval,
+            distortion=self.distortion and self.distortion.value,
+            dnsmos_reference=opinion and opinion.reference,
+            dnsmos_candidate=opinion and opinion.candidate,
+        )
 
     def write(self, directory: Path | str) -> Path:
         """Write `report.json`, `report.md` and `report.html` into a directory; return it.

@@ -32,8 +32,7 @@ from tts_compress.evaluation.result import (
 from tts_compress.evaluation.store import Store, open_store
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.evaluation.wav_files import make_directory
-from tts_compress.folders import temporary_folder
+from tts_compress.folders import make_directory, temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.speakers import primary_language
@@ -151,13 +150,13 @@ def evaluate(
             make_directory(place)  # what cannot be written is known before the work
         store = stack.enter_context(open_store(place, options))
         keep_in = place if options.keep_wav else None
-        found = _run((before, after), chosen, recognizer, store, options, keep_in)
+        evaluation = _run((before, after), chosen, recognizer, store, options, keep_in)
         stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
-        told = (*hazards, *_other_origin(found, after.model), *find_doubts(found))
-        found = found.model_copy(update={"warnings": told, "stages": stages})
+        told = (*hazards, *_other_origin(evaluation, after.model), *find_doubts(evaluation))
+        evaluation = evaluation.model_copy(update={"warnings": told, "stages": stages})
         if place is not None:
-            found.write(place)  # before the work that it is made from is removed
-        return found
+            evaluation.write(place)  # before the work that it is made from is removed
+        return evaluation
 
 
 def _are_modules(reference: object, candidate: object, batches: object) -> bool:
@@ -193,15 +192,15 @@ def check_language(model: TTSModel, suite: Suite) -> None:
     )
 
 
-def _other_origin(found: Evaluation, candidate: TTSModel) -> tuple[str, ...]:
+def _other_origin(evaluation: Evaluation, candidate: TTSModel) -> tuple[str, ...]:
     """Return a warning of a reference that is not the file which was compressed."""
     source = None if candidate.manifest is None else candidate.manifest.source
-    if source is None or source.sha256 in ("", found.reference.sha256):
+    if source is None or source.sha256 in ("", evaluation.reference.sha256):
         return ()
     return (
         f"the compressed model was made from another file than the reference: '{source.spec}' with "
-        f"SHA-256 {source.sha256[:12]}, not {found.reference.sha256[:12]}; an original that was "
-        "changed or damaged since makes every comparison with it wrong",
+        f"SHA-256 {source.sha256[:12]}, not {evaluation.reference.sha256[:12]}; an original that "
+        "was changed or damaged since makes every comparison with it wrong",
     )
 
 
@@ -246,7 +245,7 @@ def _run(
         measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
-    found = Evaluation(
+    evaluation = Evaluation(
         reference=before.identity(),
         candidate=after.identity(),
         suite=SuiteIdentity(
@@ -264,8 +263,8 @@ def _run(
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
-    return found.model_copy(
-        update={"opus": encode_pairs(found, speech.pairs, speech.files, options)}
+    return evaluation.model_copy(
+        update={"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from tts_compress.config import Config
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import (
@@ -51,21 +53,21 @@ def synthesize(
         worker: Worker | None = None
         for count, job in enumerate(jobs):
             options.progress.advance(stage, count, len(jobs))
-            found = store.find_synthesis(job)
-            if found is None:
+            piece = store.find_synthesis(job)
+            if piece is None:
                 worker = worker or stack.enter_context(model.start(options))
                 path = store.wav_path(job).absolute()
                 answer = worker.ask(
                     "synthesize", text=job.text, seed=job.seed, path=path, speaker=job.speaker
                 )
                 durations = answer["durations"]
-                found = Synthesis(
+                piece = Synthesis(
                     **dict(job),
                     audio=answer["audio"],
                     durations=None if durations is None else tuple(durations),
                 )
-                write_piece(path.with_suffix(".json"), found)
-            yield found
+                write_piece(path.with_suffix(".json"), piece)
+            yield piece
         options.progress.advance(stage, len(jobs), len(jobs))
 
 
@@ -114,9 +116,8 @@ def time_models(
         EvaluationError: A model's process failed, or spoke no sound at all.
     """
     chosen = choose_texts(texts, options.timing_texts)
-    spent, audio = np.zeros((2, 2, len(chosen), options.timing_runs))  # of both models
     options.progress.advance("time", 0, len(chosen) + 2)
-    # What disturbs the machine for a while disturbs both models, because they take turns.
+    answers = []
     with models[0].start(options) as first, models[1].start(options) as second:
         workers = (first, second)
         for worker in workers:
@@ -125,29 +126,31 @@ def time_models(
                 worker.ask("speak", text=text)
         for place, text in enumerate(chosen):
             options.progress.advance("time", place, len(chosen) + 2)
-            for run in range(options.timing_runs):
-                for side, worker in enumerate(workers):
-                    answer = worker.ask("speak", text=text)
-                    spent[side, place, run] = answer["seconds"]
-                    audio[side, place, run] = answer["audio_s"]
+            runs = [partial(worker.ask, "speak", text=text) for worker in workers]
+            answers.append(take_turns(runs, options.timing_runs))
         modules = [worker.ask("inspect")["modules"] for worker in workers]
+    spent, audio = (
+        np.array([[[one[name] for one in turn] for turn in turns] for turns in answers])
+        for name in ("seconds", "audio_s")
+    )  # [texts, runs, models]
     for side, model in enumerate(models):
-        if not audio[side].all():
+        if not audio[..., side].all():
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
     options.progress.advance("time", len(chosen), len(chosen) + 2)
-    fresh: tuple[list[FreshProcess], ...] = ([], [])
+    opened = [
+        partial(_open_fresh, model, chosen[-1], imported, options)
+        for model, imported in zip(models, modules, strict=True)
+    ]
     begun = monotonic()
-    while not fresh[1] or (
-        len(fresh[1]) < options.timing_runs and monotonic() - begun < _LONGEST_S
-    ):
-        for side, model in enumerate(models):
-            fresh[side].append(_open_fresh(model, chosen[-1], modules[side], options))
+    fresh = take_turns(opened, 1)
+    while len(fresh) < options.timing_runs and monotonic() - begun < _LONGEST_S:
+        fresh += take_turns(opened, 1)
     options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
     reference, candidate = (
         Timings(
-            spent=tuple(map(tuple, spent[side].tolist())),
-            audio=tuple(map(tuple, audio[side].tolist())),
-            fresh=tuple(fresh[side]),
+            spent=tuple(map(tuple, spent[..., side].tolist())),
+            audio=tuple(map(tuple, audio[..., side].tolist())),
+            fresh=tuple(turn[side] for turn in fresh),
         )
         for side in (0, 1)
     )
@@ -194,14 +197,14 @@ def time_pair(
         EvaluationError: A model's process failed, or spoke no sound at all.
     """
     before, after = time_models(models, texts, options)
-    found = TimedModels(
+    timed = TimedModels(
         models=_pair(models),
         settings=_settings(options),
         reference=before,
         candidate=after,
         environment=describe_environment(),
     )
-    write_piece(store.timed_path(found.models), found)
+    write_piece(store.timed_path(timed.models), timed)
 
 
 def read_timed(
@@ -213,14 +216,14 @@ def read_timed(
         EvaluationError: It left nothing, or timed other models, or in another way.
     """
     pair, settings = _pair(models), _settings(options)
-    found = read_piece(store.timed_path(pair), TimedModels, models=pair, settings=settings)
-    if found is None:
+    timed = read_piece(store.timed_path(pair), TimedModels, models=pair, settings=settings)
+    if timed is None:
         before, after = models
         raise EvaluationError(
             f"'{after.model.spec}' was not timed against '{before.model.spec}' with these "
             "settings; time them first"
         )
-    return found
+    return timed
 
 
 def _pair(models: tuple[Subject, Subject]) -> str:

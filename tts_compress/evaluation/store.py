@@ -35,8 +35,8 @@ from tts_compress.config import Config
 from tts_compress.environment import code_hash
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.wav_files import audio_sha256, make_directory
-from tts_compress.folders import exclusive_folder, temporary_folder
+from tts_compress.evaluation.samples import audio_sha256
+from tts_compress.folders import exclusive_folder, make_directory, temporary_folder
 
 _Piece = TypeVar("_Piece", bound=BaseModel)
 
@@ -107,9 +107,9 @@ class Store:
     def find_synthesis(self, job: SynthesisJob) -> Synthesis | None:
         """Return a finished job whose WAV file is intact, or None."""
         wav = self.wav_path(job)
-        found = read_piece(wav.with_suffix(".json"), Synthesis, **job.model_dump())
+        piece = read_piece(wav.with_suffix(".json"), Synthesis, **job.model_dump())
         try:
-            return found if found and audio_sha256(read_wav(wav)) == found.audio else None
+            return piece if piece and audio_sha256(read_wav(wav)) == piece.audio else None
         except ModelError:
             return None
 
@@ -122,10 +122,10 @@ def short_hash(text: str) -> str:
 def read_piece(path: Path, kind: type[_Piece], **made_from: object) -> _Piece | None:
     """Return a piece from its file; None if it is missing, damaged, or made from something else."""
     try:
-        found = kind.model_validate_json(path.read_bytes())
+        piece = kind.model_validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return None
-    return found if found.model_dump(include={*made_from}) == made_from else None
+    return piece if piece.model_dump(include={*made_from}) == made_from else None
 
 
 def write_piece(path: Path, piece: BaseModel) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.process import Worker
+from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
@@ -63,23 +63,19 @@ class Subject:
         Raises:
             EvaluationError: It did not start, or cannot speak by the prompt.
         """
-        if options.kept is None:
-            with self._open(options) as worker:
-                yield worker
-            return
         key = (self.location, self.fingerprint, self.speakers, options.worker)
-        with options.kept.borrow(key, lambda: self._open(options)) as worker:
+        with borrow(options.kept, key, lambda: self._open(options)) as worker:
             yield worker
 
     def _open(self, options: EvaluationOptions) -> Worker:
         worker = Worker("model", self.location, options, shown=self.model.spec)
         try:
-            if self.prompt is not None:
-                worker.ask("prompt", **asdict(self.prompt))
-            if self.language is not None:
-                worker.ask("choose_language", language=self.language)
-            if len(self.speakers) == 1:
-                worker.ask("choose_speaker", name=self.speakers[0])
+            worker.ask(
+                "speak_as",
+                prompt=self.prompt and asdict(self.prompt),
+                language=self.language,
+                speaker=self.speakers[0] if len(self.speakers) == 1 else None,
+            )
         except BaseException:
             worker.close()
             raise
@@ -166,23 +162,23 @@ def _fingerprint(
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
-    found = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
+    content = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
     spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
     parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]
     # A model as in its files keeps the name that its finished work has in the store.
-    return _sha256("\n".join([found, *parts])) if any(parts) else found
+    return _sha256("\n".join([content, *parts])) if any(parts) else content
 
 
 def _settings(model: TTSModel) -> dict[str, str]:
     """Return the inference settings of a system that can be run in several ways."""
     if not isinstance(model, TorchModel):
         return {}
-    found = {name: str(value) for name, value in model.describe().items()}
+    settings = {name: str(value) for name, value in model.describe().items()}
     for upstream in known_upstreams():
         if upstream.family == model.family and upstream.variable in os.environ:
-            found["upstream commit"] = find_checkout(upstream).commit or "unknown"
-    return found
+            settings["upstream commit"] = find_checkout(upstream).commit or "unknown"
+    return settings
 
 
 def _sha256(text: str) -> str:

@@ -11,11 +11,13 @@ import json
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
-from tts_compress.audio import read_wav
-from tts_compress.evaluation.wav_files import audio_sha256, write_float_wav
+from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,
@@ -34,20 +36,18 @@ class _ModelHost:
         self._model: TTSModel = load(spec)
         self._runtime: Runtime | None = None
 
-    def prompt(self, audio: str | None, text: str | None, description: str | None) -> Answer:
-        """Speak by a prompt from now on."""
-        prompt = Prompt(text=text, description=description, audio=Path(audio) if audio else None)
-        self._model = self._model.speaking_as(Speaking(prompt=prompt))
-        return {}
-
-    def choose_language(self, language: str) -> Answer:
-        """Take all texts for ones of a language from now on."""
-        self._model = self._model.speaking_as(Speaking(languages=(language,)))
-        return {}
-
-    def choose_speaker(self, name: str) -> Answer:
-        """Speak as one of the model's speakers from now on."""
-        self._model = self._model.speaking_as(Speaking(speaker=name))
+    def speak_as(
+        self, prompt: dict[str, str | None] | None, language: str | None, speaker: str | None
+    ) -> Answer:
+        """Speak by a prompt, in a language and as a speaker from now on; None changes nothing."""
+        languages = () if language is None else (language,)
+        speaking = Speaking(speaker=speaker, languages=languages)
+        if prompt is not None:
+            audio = None if prompt["audio"] is None else Path(prompt["audio"])
+            text, description = prompt["text"], prompt["description"]
+            told = Prompt(audio=audio, text=text, description=description)
+            speaking = replace(speaking, prompt=told)
+        self._model = self._model.speaking_as(speaking)
         return {}
 
     def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:
@@ -118,41 +118,45 @@ class _GraphHost:
         return {"peak_bytes": peak_bytes()}
 
 
-class _RecognizerHost:
-    """Serves the requests to a recognizer."""
+class _AnalysisHost:
+    """Serves the requests to a recognizer, or to the measure of a metric.
 
-    def __init__(self, given: str, language: str) -> None:
-        from tts_compress.evaluation.recognizers import open_recognizer
+    Args:
+        analysis: Returns the value of an audio, such as its transcript.
+        recognizer: The recognizer, if it is one.
+    """
 
-        self._recognizer = open_recognizer(given, language)
+    def __init__(self, analysis: Callable[[Audio], Any], recognizer: Any = None) -> None:
+        self._analysis = analysis
+        self._recognizer = recognizer
 
     def describe(self) -> Answer:
         """Return the description of the recognizer for the report, and its device."""
         return {"description": self._recognizer.description, "device": self._recognizer.device}
 
     def analyze(self, path: str) -> Answer:
-        """Return the transcript of a WAV file."""
-        return {"value": self._recognizer.transcribe(read_wav(Path(path)))}
-
-
-class _MeasureHost:
-    """Serves the requests to a metric's measure."""
-
-    def __init__(self, name: str, settings: str) -> None:
-        from tts_compress.evaluation.metric import find_measures
-
-        self._measure = find_measures()[name].open(json.loads(settings))
-
-    def analyze(self, path: str) -> Answer:
         """Return the value of a WAV file."""
-        return {"value": self._measure(read_wav(Path(path)))}
+        return {"value": self._analysis(read_wav(Path(path)))}
+
+
+def _open_recognizer(given: str, language: str) -> _AnalysisHost:
+    from tts_compress.evaluation.recognizers import open_recognizer
+
+    recognizer = open_recognizer(given, language)
+    return _AnalysisHost(recognizer.transcribe, recognizer)
+
+
+def _open_measure(name: str, settings: str) -> _AnalysisHost:
+    from tts_compress.evaluation.metric import find_measures
+
+    return _AnalysisHost(find_measures()[name].open(json.loads(settings)))
 
 
 _HOSTS: Mapping[str, Callable[..., object]] = {
     "model": _ModelHost,
     "graph": _GraphHost,
-    "recognizer": _RecognizerHost,
-    "measure": _MeasureHost,
+    "recognizer": _open_recognizer,
+    "measure": _open_measure,
 }
 
 

@@ -1,18 +1,23 @@
 """Components of a model, how it was made, where its time goes, and where it plays."""
 
-from tts_compress.inspection.compatibility import (
-    Verdict,
+from tts_compress.inspection.check import (
+    RuntimeVerdict,
     check_runtime,
     verdict_document,
     verdict_lines,
 )
-from tts_compress.inspection.model import inspect_model, inspection_tables
+from tts_compress.inspection.components import (
+    can_be_timed,
+    inspect_model,
+    inspection_tables,
+    is_quick,
+    speed_ratio,
+    time_shares,
+)
 from tts_compress.inspection.runtimes import runtime_names
-from tts_compress.inspection.speed import speed_ratio
-from tts_compress.inspection.times import can_be_timed, is_quick, time_shares
 
 __all__ = [
-    "Verdict",
+    "RuntimeVerdict",
     "can_be_timed",
     "check_runtime",
     "inspect_model",

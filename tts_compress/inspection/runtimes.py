@@ -69,7 +69,7 @@ class RuntimeFile(ConfigFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runtime:
+class RuntimeRelease:
     """One release of a runtime."""
 
     name: str
@@ -83,7 +83,7 @@ class Runtime:
 
     opset: int | None
     ir: int | None
-    fallback: "Runtime | None"
+    fallback: "RuntimeRelease | None"
     """Newest release of the runtime that computes what this one lacks."""
 
 
@@ -92,7 +92,7 @@ def runtime_names() -> list[str]:
     return data_names(_FOLDER)
 
 
-def find_runtimes(name: str) -> list[Runtime]:
+def find_runtimes(name: str) -> list[RuntimeRelease]:
     """Return releases of a runtime: the wanted one first, then all others, oldest first.
 
     Args:
@@ -107,9 +107,9 @@ def find_runtimes(name: str) -> list[Runtime]:
     file = read_config(path, RuntimeFile)
     if not file.releases:
         raise RecipeError(f"'{path}' lists no release; write at least one")
-    found = [_at_release(path, file, release) for release in file.releases]
-    newest = _listed_release(stem, wanted, list(file.releases)) if wanted else found[-1].release
-    return sorted(found, key=lambda runtime: runtime.release != newest)
+    releases = [_at_release(path, file, release) for release in file.releases]
+    newest = _listed_release(stem, wanted, list(file.releases)) if wanted else releases[-1].release
+    return sorted(releases, key=lambda runtime: runtime.release != newest)
 
 
 def _listed_release(name: str, wanted: str, listed: list[str]) -> str:
@@ -133,7 +133,7 @@ def _number(release: str) -> tuple[int, ...]:
     return tuple(int(part) for part in release.split("."))
 
 
-def _at_release(path: Path, file: RuntimeFile, release: str) -> Runtime:
+def _at_release(path: Path, file: RuntimeFile, release: str) -> RuntimeRelease:
     """Return one release of a runtime, with what it takes from others.
 
     Raises:
@@ -148,7 +148,7 @@ def _at_release(path: Path, file: RuntimeFile, release: str) -> Runtime:
     else:
         operators, lacks = _own_operators(path, file, release)
         opset, ir = stated.opset, stated.ir
-    return Runtime(
+    return RuntimeRelease(
         name=path.stem,
         release=release,
         file=file,

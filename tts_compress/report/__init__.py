@@ -1,6 +1,6 @@
 """Reports of evaluations: for machines, for a job summary, for a browser and for the terminal."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from pkgutil import resolve_name
 
@@ -9,11 +9,20 @@ from tts_compress.errors import MissingExtraError
 from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.metric import Document
 from tts_compress.evaluation.result import REPORT_NAME
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import summary_rows, summary_table
 
-__all__ = ["render_html", "render_markdown", "summary_rows", "summary_table", "write_report"]
+_PAGE = "tts_compress.report.html:render_page"
+
+__all__ = [
+    "render_html",
+    "render_markdown",
+    "summary_rows",
+    "summary_table",
+    "write_document",
+    "write_report",
+]
 
 
 def render_html(evaluation: Evaluation) -> str:
@@ -22,7 +31,7 @@ def render_html(evaluation: Evaluation) -> str:
     Raises:
         MissingExtraError: jinja2, matplotlib or jiwer is not installed.
     """
-    return render_document("tts_compress.report.html:render_page", evaluation)
+    return render_document(_PAGE, evaluation)
 
 
 def render_document(function: str, document: Document) -> str:
@@ -38,10 +47,35 @@ def render_document(function: str, document: Document) -> str:
     return render(document)
 
 
+def write_document(
+    document: Document,
+    page: tuple[str, str],
+    texts: Mapping[str, str],
+    write: Callable[[str, str], object],
+) -> None:
+    """Write a document's page, then its other files, also where the page cannot be rendered.
+
+    Args:
+        document: The document.
+        page: The page's name, and the function that renders it, `MODULE:NAME`.
+        texts: The other files by name. The last one is the document: where it is, the others are,
+            too, whenever the program was killed.
+        write: Writes a text under a name.
+
+    Raises:
+        ArtifactError: A file cannot be written.
+        MissingExtraError: A package of the page is not installed; the other files are written.
+    """
+    name, function = page
+    try:
+        write(name, render_document(function, document))
+    finally:
+        for other, text in texts.items():
+            write(other, text)
+
+
 def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
     """Write `report.json`, `report.md` and `report.html`; return the directory.
-
-    A missing extra does not lose the measurements.
 
     Raises:
         ArtifactError: The directory cannot be made or written.
@@ -49,10 +83,10 @@ def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
     """
     directory = Path(directory)
     make_directory(directory)
-    try:
-        write_text_atomically(directory / "report.html", render_html(evaluation))
-    finally:
-        write_text_atomically(directory / "report.md", render_markdown(evaluation))
-        # Last: where it is, the others are, too, whenever the program was killed.
-        write_text_atomically(directory / REPORT_NAME, evaluation.to_json())
+    write_document(
+        evaluation,
+        ("report.html", _PAGE),
+        {"report.md": render_markdown(evaluation), REPORT_NAME: evaluation.to_json()},
+        lambda name, text: write_text_atomically(directory / name, text),
+    )
     return directory

@@ -1,22 +1,29 @@
-"""The report as one page that needs nothing but itself."""
+"""The report as one page that needs nothing but itself, with its figures as inline SVG."""
 
 import base64
+import math
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import jiwer
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from tts_compress.evaluation import formatting, gate, read_gates
+from tts_compress.evaluation import blame, formatting, gate, read_gates
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
-from tts_compress.report import blame, summary
-from tts_compress.report.pages import render
-from tts_compress.report.plots import plots
+from tts_compress.report import summary
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.report.verdicts import conclusion
 
 _TEMPLATE = Path(__file__).with_name("templates") / "report.html.j2"
+
+_MOST_BARS = 5
+"""Components that have a bar; a figure has no room for more."""
 
 # Chinese and Japanese are written without spaces: each character is a token of its own.
 _UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
@@ -36,7 +43,7 @@ class Span(NamedTuple):
     """Words of the hypothesis; empty for a deletion."""
 
 
-class Source(NamedTuple):
+class Player(NamedTuple):
     """The audio of one speech, as far as a reader of the page has it."""
 
     player: str | None
@@ -48,7 +55,7 @@ class Source(NamedTuple):
 
 def render_page(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes."""
-    sources = {(one.index, one.seed): _sources(evaluation, one) for one in evaluation.utterances}
+    sources = {(one.index, one.seed): _players(evaluation, one) for one in evaluation.utterances}
     has_files = any(source.file for pair in sources.values() for source in pair)
     return render(
         _TEMPLATE,
@@ -66,21 +73,21 @@ def render_page(evaluation: Evaluation) -> str:
     )
 
 
-def _sources(evaluation: Evaluation, utterance: Utterance) -> tuple[Source, Source]:
+def _players(evaluation: Evaluation, utterance: Utterance) -> tuple[Player, Player]:
     """Return the audio of the reference and of the candidate."""
     inside = evaluation.opus.get(
         (utterance.index, utterance.seed), Pair(reference=b"", candidate=b"")
     )
     return (
-        _source(inside.reference, utterance.reference),
-        _source(inside.candidate, utterance.candidate),
+        _player(inside.reference, utterance.reference),
+        _player(inside.candidate, utterance.candidate),
     )
 
 
-def _source(ogg: bytes, speech: Speech) -> Source:
+def _player(ogg: bytes, speech: Speech) -> Player:
     file = _relative_url(speech.audio)
     data = f"data:audio/ogg;base64,{base64.b64encode(ogg).decode()}" if ogg else None
-    return Source(data or file, file)
+    return Player(data or file, file)
 
 
 def _audio_note(evaluation: Evaluation, has_files: bool) -> str:
@@ -151,3 +158,159 @@ def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
         else:
             spans.append(Span(chunk.type, " ".join(before), " ".join(after)))
     return tuple(spans)
+
+
+def plots(evaluation: Evaluation) -> list[Plot]:
+    """Return the figures of the page."""
+    figures = []
+    asked = _PLOTS if evaluation.blame is None else (*_PLOTS, _BLAME)
+    for title, label, caption, draw in asked:
+        figures.append(Plot(title, draw_svg(label, partial(draw, evaluation)), caption))
+    return figures
+
+
+def _draw_words(evaluation: Evaluation) -> Figure | None:
+    """Draw the forest plot: each change of the word error rate as a point with its interval."""
+    lines = [
+        ("Compressed against reference", evaluation.wer, "candidate"),
+        ("Reference, other seeds", evaluation.floors.other_seeds, "floor"),
+        ("Recognizer alone", evaluation.floors.recognizer, "floor"),
+    ]
+    shown = [line for line in lines if _all_finite(line[1].delta, *(line[1].interval or ()))]
+    if not shown:
+        return None
+    figure, axes = new_axes()
+    axes.axvline(0, color=COLORS["muted"], linewidth=1.2)
+    axes.grid(axis="x")
+    for place, (name, rate, color) in enumerate(shown):
+        ends = [100 * bound for bound in rate.interval or (rate.delta, rate.delta)]
+        axes.plot(ends, [place, place], color=COLORS[color], linewidth=3, solid_capstyle="round")
+        axes.plot([100 * rate.delta], [place], "o", color=COLORS[color], markersize=9)
+        _label(axes, place, f"{name}: {formatting.points(rate.delta)}")
+    axes.set(ylim=(len(shown) - 0.5, -0.75), yticks=[], xlabel="change in percentage points")
+    axes.margins(x=0.08)
+    return figure
+
+
+def _draw_distances(evaluation: Evaluation) -> Figure | None:
+    """Draw the histogram of the utterances' distances, with the floor as a line."""
+    values = [u.log_mel_distance_db for u in evaluation.utterances]
+    values = [value for value in values if math.isfinite(value)]
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    if not values:
+        return None
+    figure, axes = new_axes(left=0.12)
+    axes.grid(axis="y")
+    # Starting from zero: the distance to the floor is the message, not the spread.
+    widest = max(*values, floor if math.isfinite(floor) else 0.0, 0.1)
+    bins = min(48, max(24, math.isqrt(len(values)) * 3))
+    axes.hist(values, bins=bins, range=(0, widest), color=COLORS["candidate"])
+    if math.isfinite(floor):
+        axes.axvline(floor, color=COLORS["floor"], linewidth=3)
+        on_left = floor > widest / 2
+        axes.annotate(
+            "other seeds",
+            (floor, 1),
+            xycoords=axes.get_xaxis_transform(),
+            textcoords="offset points",
+            ha="right" if on_left else "left",
+            xytext=(-6 if on_left else 6, -12),
+        )
+    axes.set(xlim=(0, widest * 1.03), xlabel="log-mel distance, dB", ylabel="utterances")
+    axes.locator_params(axis="y", integer=True)
+    return figure
+
+
+def _draw_costs(evaluation: Evaluation) -> Figure | None:
+    """Draw what the candidate needs as a share of what the reference needs."""
+    size, load = evaluation.size, evaluation.load
+    before, after = evaluation.latency.reference, evaluation.latency.candidate
+    memory = (evaluation.memory.reference.model_bytes, evaluation.memory.candidate.model_bytes)
+    in_bytes, in_ms = formatting.bytes_of, formatting.milliseconds
+    costs = [
+        ("Size", size.reference_bytes, size.candidate_bytes, in_bytes),
+        ("Latency, mean", before.mean_ms, after.mean_ms, in_ms),
+        ("Latency, p95", before.p95_ms, after.p95_ms, in_ms),
+        ("Memory of the model", *memory, in_bytes),
+        ("Load time", load.reference.open_ms, load.candidate.open_ms, in_ms),
+    ]
+    bars = [bar for bar in costs if _all_finite(bar[1], bar[2]) and bar[1] > 0]
+    if not bars:
+        return None
+    figure, axes = new_axes()
+    axes.grid(axis="x")
+    for place, (name, reference, candidate, written) in enumerate(bars):
+        axes.barh(place, 100 * candidate / reference, height=0.34, color=COLORS["candidate"])
+        _label(axes, place, f"{name}: {written(candidate)} of {written(reference)}")
+    axes.axvline(100, color=COLORS["reference"], linewidth=3)
+    axes.set(ylim=(len(bars) - 0.6, -0.75), yticks=[], xlabel="per cent of the reference")
+    return figure
+
+
+def _draw_blame(evaluation: Evaluation) -> Figure | None:
+    """Draw the damage of each component alone, and of the whole model below."""
+    damage = evaluation.blame
+    if damage is None:
+        return None
+    column = blame.ranking(damage)
+    bars = [(part.component, part.values[column.path], "candidate") for part in damage.parts]
+    bars = [*bars[:_MOST_BARS], ("whole model", damage.whole[column.path], "reference")]
+    shown = [(name, value, color) for name, value, color in bars if formatting.is_finite(value)]
+    figure, axes = new_axes()
+    axes.grid(axis="x")
+    for place, (name, value, color) in enumerate(shown):
+        axes.barh(place, value, height=0.34, color=COLORS[color])
+        _label(axes, place, f"{name}: {column.show(value)}")
+    together = damage.together.get(column.path)
+    if formatting.is_finite(together):
+        axes.axvline(together, color=COLORS["floor"], linewidth=3)
+    axes.set(ylim=(len(shown) - 0.6, -0.75), yticks=[], xlabel=column.label)
+    axes.locator_params(axis="x", nbins=4)
+    axes.xaxis.set_major_formatter(lambda value, _: column.show(value))
+    return figure
+
+
+_Draw: TypeAlias = tuple[str, str, str, Callable[[Evaluation], Figure | None]]
+
+_BLAME: _Draw = (
+    blame.TITLE,
+    "Bars of the damage that each component does alone",
+    "The reference with one compressed component at a time; shorter is better. The line is what "
+    "all would do together if their errors were independent.",
+    _draw_blame,
+)
+
+_PLOTS: tuple[_Draw, ...] = (
+    (
+        "Words: change and noise floors",
+        "Forest plot of the changes of the word error rate",
+        "Change of the word error rate with its 95 % interval; right of zero is worse. The two "
+        "floors compare the reference with itself: a change no wider than they are is noise.",
+        _draw_words,
+    ),
+    (
+        "Sound: distance from the reference",
+        "Histogram of the log-mel distance of each utterance",
+        "Number of utterances by log-mel distance, compressed against reference with the same "
+        "noise. The line is the mean distance of two seeds of the reference.",
+        _draw_distances,
+    ),
+    (
+        "Cost: share of the reference",
+        "Bars of size, latency, memory and load time",
+        "What the compressed model needs of what the reference needs; shorter is better.",
+        _draw_costs,
+    ),
+)
+"""Title, text alternative, caption and drawing of each figure; a text alternative is plain words,
+no markup, and another one for each figure."""
+
+
+def _label(axes: Axes, place: int, text: str) -> None:
+    """Write above a bar or whisker, from the left edge, over whatever lines are there."""
+    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
+    axes.text(0, place - 0.28, text, transform=axes.get_yaxis_transform(), bbox=background)
+
+
+def _all_finite(*values: float) -> bool:
+    return all(math.isfinite(value) for value in values)

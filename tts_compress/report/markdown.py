@@ -4,9 +4,9 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from tts_compress.evaluation import formatting
+from tts_compress.evaluation import blame, formatting
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.report import blame, summary
+from tts_compress.report import summary
 
 # Everything with a meaning inside a table cell: `<` and `&` would start HTML, `$` a formula, and an
 # underscore emphasis unless it stands between letters, as in `en_US`.
@@ -75,11 +75,11 @@ def measurements(evaluation: Evaluation) -> str:
 
 
 def _blame(evaluation: Evaluation) -> list[str]:
-    found = evaluation.blame
-    if found is None:
+    damage = evaluation.blame
+    if damage is None:
         return []
-    header, rows = blame.blame_table(found)
-    sentence = escape(blame.blame_sentence(found))
+    header, rows = blame.blame_table(damage)
+    sentence = escape(blame.blame_sentence(damage))
     return [f"## {blame.TITLE}", sentence, table(f"l{'r' * (len(header) - 1)}", header, rows)]
 
 

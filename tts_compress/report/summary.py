@@ -5,22 +5,30 @@ Decisions are made on the raw values, never on what is printed.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tts_compress.evaluation import formatting
+import numpy as np
+
+from tts_compress.evaluation import blame, formatting
 from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, find_doubts
 from tts_compress.evaluation.plan import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, StageTime, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
-from tts_compress.report import blame, speakers
-from tts_compress.report.speakers import speaker_cautions, speaker_rows
+from tts_compress.plain import html_table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 # PocketSphinx guesses what it does not recognize, and a page is mailed to people.
 _COARSE = re.compile(r"\b(\w*fuck|shit|cunt|nigg|fagg|bitch|whore|slut|puss|asshole|bastard)\w*")
+
+_SPEAKER_TERMS = {
+    "Worst speaker": "of a voice with several, the one whose word error rate rose most, and the "
+    "one whose audio is farthest from the reference's. Texts go round the speakers, so that each "
+    "has few: listen to them before you judge.",
+}
 
 _STYLES = {"better": "green", "worse": "red", "same": "", "unknown": ""}
 
@@ -55,11 +63,12 @@ def _power(evaluation: Evaluation) -> str:
 
 
 def _sound(evaluation: Evaluation) -> str:
-    found = evaluation.distortion
-    if found is None:
+    distortion = evaluation.distortion
+    if distortion is None:
         return ""
     return (
-        f" Its distortion is {found.words} of what telephone coding would add: {found.judgement}."
+        f" Its distortion is {distortion.words} of what telephone coding would add: "
+        f"{distortion.judgement}."
     )
 
 
@@ -83,46 +92,48 @@ def cautions(evaluation: Evaluation) -> list[str]:
         "compressed model": evaluation.health.candidate,
         "reference": evaluation.health.reference,
     }
-    found = [f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects]
+    warnings = [
+        f"Broken utterances of the {name}: {h}." for name, h in healths.items() if h.defects
+    ]
     # Those of the evidence are in the report, too, but not in older ones.
     doubts = dict.fromkeys((*evaluation.warnings, *find_doubts(evaluation)))
-    found += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
+    warnings += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
     before, after = evaluation.reference.settings, evaluation.candidate.settings
     if UNLIKE_UPSTREAM in before:
-        found.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
-    found += [
+        warnings.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
+    warnings += [
         f"The models are not run alike: {name} of the reference is '{value}', of the compressed "
         f"model '{after[name]}'."
         for name, value in before.items()
         # One recording has many names.
         if name != "recording" and after.get(name, value) != value
     ]
-    found += speaker_cautions(evaluation)
+    warnings += speaker_cautions(evaluation)
     if evaluation.latency.trend == "worse":
-        found.append("The compressed model is slower than the reference on this machine.")
+        warnings.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
-        found.append("The compressed model is larger than the reference.")
-    return found
+        warnings.append("The compressed model is larger than the reference.")
+    return warnings
 
 
 def notes(evaluation: Evaluation) -> list[str]:
     """Return what helps to read the numbers and is no reason for alarm; often nothing."""
     wer, floors = evaluation.wer, evaluation.floors
-    found = []
+    remarks = []
     if wer.delta != 0 and abs(wer.delta) <= abs(floors.recognizer.delta):
-        found.append(
+        remarks.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
             f"{formatting.points(floors.recognizer.delta)}, no less than compression did: the "
             "recognizer alone could explain it."
         )
     if floors.other_seeds.trend in {"better", "worse"}:
-        found.append(
+        remarks.append(
             f"The reference with other seeds differs from itself by "
             f"{formatting.points(floors.other_seeds.delta)} (95 % interval "
             f"{formatting.interval(floors.other_seeds.interval)}), although nothing was "
             "compressed: a change of that size is no evidence here. More seeds or texts narrow it."
         )
-    return found
+    return remarks
 
 
 def summary_rows(evaluation: Evaluation) -> list[Row]:
@@ -140,14 +151,14 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
 
 def terms(evaluation: Evaluation) -> dict[str, str]:
     """Return the meaning of the terms that this report needs."""
-    found = {
+    meanings = {
         name: meaning
         for metric, _ in evaluation.measured()
         for name, meaning in metric.terms.items()
     }
     if speaker_rows(evaluation):
-        found |= speakers.TERMS
-    return found if evaluation.blame is None else found | blame.TERMS
+        meanings |= _SPEAKER_TERMS
+    return meanings if evaluation.blame is None else meanings | blame.TERMS
 
 
 def heard(transcript: str, hypothesis: str) -> str:
@@ -214,6 +225,13 @@ def summary_table(evaluation: Evaluation) -> "Table":
     return table
 
 
+def notebook_table(evaluation: Evaluation) -> str:
+    """Return the measurements as HTML for a notebook, with verdict and cautions above them."""
+    header = ("Measurement", "Reference", "Compressed", "Change")
+    rows = [(r.label, r.reference, r.candidate, r.change) for r in summary_rows(evaluation)]
+    return html_table(header, rows, " ".join([verdict(evaluation), *cautions(evaluation)]))
+
+
 def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
     """Return everything needed to repeat the evaluation: labelled values under each title."""
     suite, latency = evaluation.suite, evaluation.latency
@@ -260,3 +278,114 @@ def flatten(value: Any, label: str) -> Iterator[tuple[str, str]]:
         yield label, joined or "none"
     else:
         yield label, formatting.MISSING if value is None else formatting.plain(str(value))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakerResult:
+    """The utterances of one speaker together."""
+
+    name: str
+    texts: int
+    reference: float
+    """Word error rate, summed over utterances before the division; so `candidate`."""
+
+    candidate: float
+    log_mel_distance_db: float
+    """Mean over its utterances."""
+
+    @property
+    def rise(self) -> float:
+        """Word error rate, candidate minus reference."""
+        return self.candidate - self.reference
+
+
+def speaker_results(evaluation: Evaluation) -> list[SpeakerResult]:
+    """Return the result of each speaker of a voice with several, in the order of the suite.
+
+    A suite has few texts for each, so that these are places to listen at rather than measurements.
+    """
+    grouped: dict[str, list[Utterance]] = {}
+    for utterance in evaluation.utterances:
+        if utterance.speaker is not None:
+            grouped.setdefault(utterance.speaker, []).append(utterance)
+    return [_summarize(name, spoken) for name, spoken in grouped.items()]
+
+
+def speaker_rows(evaluation: Evaluation) -> list[Row]:
+    """Return the lines of the worst speakers; none where fewer than two spoke."""
+    results = speaker_results(evaluation)
+    if len(results) < 2:
+        return []
+    heard = f"of {len(results)} heard"
+    words = max(results, key=lambda result: result.rise)
+    row = Row(
+        label="Worst speaker, words",
+        candidate="none",
+        change=f"{heard}, none has more word errors",
+        trend="same",
+    )
+    if words.rise > 0:
+        row = Row(
+            label=row.label,
+            reference=formatting.percent(words.reference),
+            candidate=formatting.percent(words.candidate),
+            change=f"{_name(words)}: {formatting.points(words.rise)} over {_texts(words)}, {heard}",
+        )
+    sound, others = _farthest(results)
+    return [
+        row,
+        Row(
+            label="Worst speaker, log-mel",
+            candidate=formatting.decibels(sound.log_mel_distance_db),
+            change=f"{_name(sound)} over {_texts(sound)}; the others: "
+            f"{formatting.decibels(others)}",
+            trend="worse" if _is_far(sound.log_mel_distance_db, evaluation) else "same",
+        ),
+    ]
+
+
+def speaker_cautions(evaluation: Evaluation) -> list[str]:
+    """Return a warning of a speaker that is damaged where the others are not."""
+    results = speaker_results(evaluation)
+    if len(results) < 2:
+        return []
+    worst, others = _farthest(results)
+    if not _is_far(worst.log_mel_distance_db, evaluation) or _is_far(others, evaluation):
+        return []
+    return [
+        f"Speaker {_name(worst)} is as far from the reference as other noise is, or farther: "
+        f"log-mel distance {formatting.decibels(worst.log_mel_distance_db)} over "
+        f"{_texts(worst)}, {formatting.decibels(others)} of the others."
+    ]
+
+
+def _summarize(name: str, spoken: Sequence[Utterance]) -> SpeakerResult:
+    words = sum(utterance.words for utterance in spoken)
+    return SpeakerResult(
+        name=name,
+        texts=len({utterance.index for utterance in spoken}),
+        reference=sum(utterance.reference.word_errors for utterance in spoken) / words,
+        candidate=sum(utterance.candidate.word_errors for utterance in spoken) / words,
+        log_mel_distance_db=float(np.mean([one.log_mel_distance_db for one in spoken])),
+    )
+
+
+def _farthest(results: Sequence[SpeakerResult]) -> tuple[SpeakerResult, float]:
+    """Return the speaker of the largest log-mel distance, and the mean of the others."""
+    distances = [result.log_mel_distance_db for result in results]
+    place = int(np.argmax(np.nan_to_num(distances, nan=np.inf)))
+    return results[place], float(np.mean(distances[:place] + distances[place + 1 :]))
+
+
+def _is_far(distance: float, evaluation: Evaluation) -> bool:
+    """Return True if audio is no closer to the reference than that is with other noise."""
+    floor = evaluation.floors.other_seeds_log_mel_distance_db
+    return formatting.is_finite(floor) and not distance < floor
+
+
+def _name(result: SpeakerResult) -> str:
+    return formatting.one_line(result.name, 40)
+
+
+def _texts(result: SpeakerResult) -> str:
+    return "1 text" if result.texts == 1 else f"{result.texts} texts"

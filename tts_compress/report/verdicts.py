@@ -19,14 +19,14 @@ def result_line(row: GateResult, evaluation: Evaluation) -> str:
     return f"FAIL  {_metric(row)}: {_value(row)}; needs {_limit(row)}{_advice(row, evaluation)}"
 
 
-def conclusion(found: Verdict) -> str:
+def conclusion(verdict: Verdict) -> str:
     """Return the outcome of a file of gates, and how much it lets pass on words."""
     allowed = [
         f"; allowed: {_metric(row)}, {_limit(row)}"
-        for row in found.rows
+        for row in verdict.rows
         if "words" in row.gate.groups and row.gate.kind != "change"
     ]
-    return f"{found.name}: {_outcome(found.rows)}{''.join(allowed)}"
+    return f"{verdict.name}: {_outcome(verdict.rows)}{''.join(allowed)}"
 
 
 def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 from tts_compress.audio import Audio
 from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energy
 from tts_compress.compression.workbench import Workbench
+from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
@@ -193,8 +194,7 @@ def open_cost(objective: Objective, reference: onnx.ModelProto, feeds: Sequence[
     def compare(graph: onnx.ModelProto) -> float:
         after = _timed(graph, feeds)
         after()
-        turns = [(before(), after()) for _ in range(_ROUNDS)]
-        fastest = np.min(turns, axis=0)  # [2, texts]
+        fastest = np.min(take_turns((before, after), _ROUNDS), axis=0)  # [2, texts]
         return float(fastest[1].sum() / fastest[0].sum())
 
     return compare

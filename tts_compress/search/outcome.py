@@ -7,7 +7,7 @@ from typing import Any, Literal
 from tts_compress.artifact import write_text_atomically
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Document, Record
-from tts_compress.report import render_document
+from tts_compress.report import write_document
 from tts_compress.search.measure import UNITS, Damage, MeasuredDamage
 from tts_compress.search.options import Objective
 
@@ -238,7 +238,10 @@ def write_result(result: Sensitivity | SearchResult, folder: Path) -> Path:
         ArtifactError: The folder cannot be written.
     """
     stem = "search" if isinstance(result, SearchResult) else "sensitivity"
-    write_text_atomically(folder / f"{stem}.json", result.to_json())
-    page = folder / f"{stem}.html"
-    write_text_atomically(page, render_document(f"tts_compress.search.page:{stem}_page", result))
-    return page
+    write_document(
+        result,
+        (f"{stem}.html", f"tts_compress.search.page:{stem}_page"),
+        {f"{stem}.json": result.to_json()},
+        lambda name, text: write_text_atomically(folder / name, text),
+    )
+    return folder / f"{stem}.html"

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tts_compress.evaluation import formatting
-from tts_compress.report.pages import render
-from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.report.summary import flatten
 from tts_compress.search.measure import UNITS
 from tts_compress.search.options import Objective

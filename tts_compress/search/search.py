@@ -219,19 +219,19 @@ class Search:
         )
         report = self._folder / "judged" / name
         found = evaluate(self._voice, small, suite=options.suite, output=report, options=settings)
-        rise, shares = found.wer.delta * 100, found.wer.interval
+        figures = found.headline()
+        rise, shares = figures.wer_delta * 100, figures.wer_interval
         interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
-        distortion = getattr(found, "distortion", None)
         judged = Judged(
             name=name,
             choice=None if choice is None else dict(choice),
             cost=cost,
-            size_bytes=found.size.candidate_bytes,
+            size_bytes=figures.candidate_bytes,
             damage=damage,
             wer_rise=rise,
             wer_interval=interval,
-            distortion=None if distortion is None else distortion.value,
-            speed=found.latency.ratio,
+            distortion=figures.distortion,
+            speed=figures.speed,
             words=judge_words(rise, interval, self._bound(found)),
             report=f"judged/{name}",
         )

@@ -18,7 +18,7 @@ from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision

@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tts_compress.evaluation.formatting import is_finite
-from tts_compress.report.pages import render
-from tts_compress.report.plots import COLORS, Plot, draw_svg, new_axes
-from tts_compress.sweep.document import Entry, SweepReport
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
+from tts_compress.sweep.report import Entry, SweepReport
 
 _TEMPLATE = Path(__file__).with_name("templates") / "sweep.html.j2"
 
@@ -41,35 +40,35 @@ _PICTURES = (
 )
 
 
-def render_page(found: SweepReport) -> str:
+def render_page(sweep: SweepReport) -> str:
     """Return the page; the same document gives the same bytes."""
     return render(
         _TEMPLATE,
-        sweep=found,
-        verdict=_verdict(found),
-        pictures=_pictures(found),
+        sweep=sweep,
+        verdict=_verdict(sweep),
+        pictures=_pictures(sweep),
         link=quote,
-        best=_best(found),
-        has_opinions=any(entry.dnsmos_candidate is not None for entry in found.entries),
-        has_distortion=any(entry.distortion is not None for entry in found.entries),
+        best=_best(sweep),
+        has_opinions=any(entry.dnsmos_candidate is not None for entry in sweep.entries),
+        has_distortion=any(entry.distortion is not None for entry in sweep.entries),
     )
 
 
-def _verdict(found: SweepReport) -> str:
+def _verdict(sweep: SweepReport) -> str:
     """Return the whole sweep as a few sentences."""
-    pairs = len(found.voices) * len(found.schemes)
-    passed = sum(all(entry.gates.values()) for entry in found.entries)
-    done = f"{len(found.entries)} of {pairs} pairs of voice and scheme have a report"
-    judged = f"; {passed} passed every gate" if found.entries else ""
-    count = len(found.failures)
+    pairs = len(sweep.voices) * len(sweep.schemes)
+    passed = sum(all(entry.gates.values()) for entry in sweep.entries)
+    done = f"{len(sweep.entries)} of {pairs} pairs of voice and scheme have a report"
+    judged = f"; {passed} passed every gate" if sweep.entries else ""
+    count = len(sweep.failures)
     failed = f" {count} {'failure' if count == 1 else 'failures'}." if count else ""
-    left = f" {found.left} of {found.units} units are still to be done." if found.left else ""
+    left = f" {sweep.left} of {sweep.units} units are still to be done." if sweep.left else ""
     return f"{done}{judged}.{failed}{left}"
 
 
-def _best(found: SweepReport) -> list[tuple[str, Entry]]:
+def _best(sweep: SweepReport) -> list[tuple[str, Entry]]:
     """Return the smallest and the fastest pair of those that passed every gate."""
-    passed = [entry for entry in found.entries if entry.gates and all(entry.gates.values())]
+    passed = [entry for entry in sweep.entries if entry.gates and all(entry.gates.values())]
     if not passed:
         return []
     smallest = min(passed, key=lambda entry: 1 / entry.size_ratio)
@@ -77,16 +76,16 @@ def _best(found: SweepReport) -> list[tuple[str, Entry]]:
     return [("Smallest that passed", smallest), ("Fastest that passed", fastest)]
 
 
-def _pictures(found: SweepReport) -> list[Plot]:
+def _pictures(sweep: SweepReport) -> list[Plot]:
     plots = []
     for title, label, across, up, better in _PICTURES:
         points = [
             entry
-            for entry in found.entries
+            for entry in sweep.entries
             if is_finite(across.value(entry)) and is_finite(up.value(entry))
         ]
         if points or up is not _OPINION:
-            draw = partial(_scatter, points, found.schemes, across, up)
+            draw = partial(_scatter, points, sweep.schemes, across, up)
             caption = f"Better is {better}. Each point leads to its report."
             plots.append(Plot(title, draw_svg(f"Scatter plot of {label}", draw), caption))
     return plots

@@ -7,7 +7,6 @@ index.html sweep.json sweep.csv  the sweep's page and its numbers
 """
 
 import json
-import os
 import platform
 import secrets
 import shutil
@@ -18,19 +17,17 @@ from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, MissingExtraError, reason
-from tts_compress.evaluation.wav_files import make_directory
-from tts_compress.folders import temporary_folder
-from tts_compress.reading import MOST_TEXT_BYTES, check_archive, open_file, parse_json, read_bytes
+from tts_compress.folders import make_directory, temporary_folder
+from tts_compress.reading import MOST_TEXT_BYTES, check_archive, parse_json
 
-_ATOMIC_PUTS = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
-"""Object stores: what is put there is visible when all of it has come."""
+_OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"})
 
 _LARGEST = 16 * 2**30
-"""Bytes that an archive may have, and unpack to where as many are free."""
+"""Bytes that an archive may unpack to, where as many are free."""
 
 # What `zipfile` raises about archives that are cut, altered, encrypted or of another method.
 _DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
@@ -39,102 +36,27 @@ _SAME_TIME = (1980, 1, 1, 0, 0, 0)
 """Date of all files in archives, so that the same content gives the same bytes."""
 
 
-class Files(Protocol):
-    """A folder somewhere; names are relative to it."""
-
-    def names(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files in a folder and the folders in it."""
-
-    def exists(self, name: str) -> bool:
-        """Return True if there is such a file."""
-
-    def read(self, name: str) -> bytes:
-        """Return a file's content."""
-
-    def write(self, name: str, content: bytes | Path) -> None:
-        """Write a file, or copy one of this machine; it is never seen half-written."""
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading at any place of it."""
-
-
 @dataclass(frozen=True, slots=True)
-class LocalFiles:
-    """A folder of this machine, or of a network file system."""
-
-    root: Path
-
-    def names(self, folder: str) -> Iterator[str]:
-        """Yield the names of all files in a folder and the folders in it."""
-        for parent, _, files in os.walk(self.root / folder):
-            place = Path(parent).relative_to(self.root)
-            yield from ((place / name).as_posix() for name in files)
-
-    def exists(self, name: str) -> bool:
-        """Return True if there is such a file."""
-        return (self.root / name).is_file()
-
-    def read(self, name: str) -> bytes:
-        """Return a file's content."""
-        return read_bytes(self.root / name)
-
-    def write(self, name: str, content: bytes | Path) -> None:
-        """Write a file, or copy one of this machine; it is never seen half-written."""
-        path = self.root / name
-        make_directory(path.parent)
-        # Machines that share the folder may have processes of the same number.
-        own = path.with_name(f".{path.name}.{platform.node()}")
-        with atomic_file(own) as partial:
-            if isinstance(content, bytes):
-                partial.write_bytes(content)
-            else:
-                shutil.copyfile(content, partial)
-        own.replace(path)
-
-    def open(self, name: str) -> IO[bytes]:
-        """Open a file for reading at any place of it; what is no regular file is refused."""
-        return open_file(self.root / name, _LARGEST)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteFiles:
-    """A folder of a file system that fsspec knows."""
+class Files:
+    """A folder of a file system that fsspec knows; names are relative to it."""
 
     system: Any
     root: str
     puts_whole: bool
+    """True for an object store: what is put there is visible when all of it has come."""
 
     def names(self, folder: str) -> Iterator[str]:
         """Yield the names of all files in a folder and the folders in it."""
         start = self.root.rstrip("/") + "/"
         try:
-            found = self.system.find(start + folder)
+            paths = self.system.find(start + folder)
         except FileNotFoundError:
             return
-        yield from (str(path).removeprefix(start) for path in found)
+        yield from (str(path).removeprefix(start) for path in paths)
 
     def exists(self, name: str) -> bool:
         """Return True if there is such a file."""
         return bool(self.system.isfile(f"{self.root}/{name}"))
-
-    def read(self, name: str) -> bytes:
-        """Return a file's content."""
-        content: bytes = self.system.cat_file(f"{self.root}/{name}")
-        return content
-
-    def write(self, name: str, content: bytes | Path) -> None:
-        """Write a file, or copy one of this machine; it is never seen half-written."""
-        path = partial = f"{self.root}/{name}"
-        if not self.puts_whole:
-            folder, _, last = path.rpartition("/")
-            self.system.makedirs(folder, exist_ok=True)
-            partial = f"{folder}/.{last}.{secrets.token_hex(4)}"
-        if isinstance(content, bytes):
-            self.system.pipe_file(partial, content)
-        else:
-            self.system.put_file(str(content), partial)
-        if partial != path:
-            self.system.mv(partial, path)
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading at any place of it."""
@@ -142,6 +64,31 @@ class RemoteFiles:
             raise ValueError("it is no file")
         file: IO[bytes] = self.system.open(f"{self.root}/{name}", "rb")
         return file
+
+    def write(self, name: str, content: bytes | Path) -> None:
+        """Write a file, or copy one of this machine; it is never seen half-written."""
+        path = f"{self.root}/{name}"
+        if self.puts_whole:
+            self._put(content, path)
+        elif "file" in self.system.protocol:
+            make_directory(Path(path).parent)
+            # Machines that share the folder may have processes of the same number.
+            whole = Path(path).with_name(f".{Path(path).name}.{platform.node()}")
+            with atomic_file(whole) as partial:
+                self._put(content, str(partial))
+            whole.replace(path)
+        else:
+            folder, _, last = path.rpartition("/")
+            self.system.makedirs(folder, exist_ok=True)
+            unseen = f"{folder}/.{last}.{secrets.token_hex(4)}"
+            self._put(content, unseen)
+            self.system.mv(unseen, path)
+
+    def _put(self, content: bytes | Path, path: str) -> None:
+        if isinstance(content, bytes):
+            self.system.pipe_file(path, content)
+        else:
+            self.system.put_file(str(content), path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,14 +109,14 @@ class Results:
     def put(self, key: str, folder: Path) -> None:
         """Keep the files in a folder as the result of a unit."""
         with temporary_folder() as spare:
-            path = spare / "result.zip"
-            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-                for file in sorted(found for found in folder.rglob("*") if found.is_file()):
+            whole = spare / "result.zip"
+            with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+                for file in sorted(path for path in folder.rglob("*") if path.is_file()):
                     entry = zipfile.ZipInfo(file.relative_to(folder).as_posix(), _SAME_TIME)
                     entry.compress_type = zipfile.ZIP_DEFLATED
                     with file.open("rb") as source, archive.open(entry, "w") as target:
                         shutil.copyfileobj(source, target)
-            self.files.write(_archive(key), path)
+            self.files.write(_archive(key), whole)
 
     def get(self, key: str, folder: Path) -> None:
         """Put the files of a unit's result into a folder.
@@ -214,16 +161,16 @@ class Results:
 
         Files that are no such record, such as those of a file manager, count for nothing.
         """
-        found: dict[str, list[dict[str, Any]]] = {}
+        records: dict[str, list[dict[str, Any]]] = {}
         for name in sorted(self.files.names("log")):
             key = Path(name).parent.name
             if key not in keys or not name.endswith(".json") or Path(name).name[0] == ".":
                 continue
-            with suppress(OSError, ValueError):
-                record = parse_json(self.files.read(name))
+            with suppress(OSError, ValueError), self.files.open(name) as file:
+                record = parse_json(file.read(MOST_TEXT_BYTES))
                 if isinstance(record, dict):
-                    found.setdefault(key, []).append(record)
-        return found
+                    records.setdefault(key, []).append(record)
+        return records
 
 
 def open_results(output: str) -> Results:
@@ -233,18 +180,19 @@ def open_results(output: str) -> Results:
         MissingExtraError: fsspec is not installed, or what it needs for such URLs.
         ArtifactError: There is no such kind of URL.
     """
-    if "://" not in output:
-        return Results(LocalFiles(Path(output)))
-    protocol = output.partition("://")[0]
+    protocol, is_url, _ = output.partition("://")
     try:
         import fsspec
 
+        if not is_url:  # whatever signs are in the path
+            return Results(Files(fsspec.filesystem("file"), str(Path(output).absolute()), False))
         system, root = fsspec.core.url_to_fs(output)
     except ImportError as error:
-        raise MissingExtraError(error.name or f"fsspec's package for {protocol}", "ray") from error
+        package = error.name or f"fsspec's package for {protocol}"
+        raise MissingExtraError(package, "sweep") from error
     except ValueError as error:
         raise ArtifactError(f"cannot open the output {output!r}: {reason(error)}") from error
-    return Results(RemoteFiles(system, root.rstrip("/"), protocol in _ATOMIC_PUTS))
+    return Results(Files(system, root.rstrip("/"), protocol in _OBJECT_STORES))
 
 
 def wrong_result(key: str, problem: str) -> ArtifactError:

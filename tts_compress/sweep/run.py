@@ -1,20 +1,38 @@
-"""A sweep from its plan to its document."""
+"""A sweep from its plan to its document, phase by phase."""
 
+import math
 import re
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 from tts_compress.errors import RecipeError, TTSCompressError, reason
 from tts_compress.progress import Progress
-from tts_compress.sweep.document import SweepReport
-from tts_compress.sweep.merge import merge_reports, write_sweep
-from tts_compress.sweep.plan import Environment, OpenPlan, read_plan
+from tts_compress.sweep.executors import Executor, Outcome, Pool, Task, UnitProcess
+from tts_compress.sweep.plan import (
+    PHASES,
+    Environment,
+    Failure,
+    Identity,
+    Opened,
+    OpenPlan,
+    read_plan,
+    share_of,
+    units_of,
+)
+from tts_compress.sweep.report import SweepReport, merge_reports, write_sweep
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.schedule import Executor, Task, run_units
-from tts_compress.sweep.seat import Seat
-from tts_compress.sweep.units import Failure, Identity, Opened, share_of, units_of
+
+_TRIES = 3
+"""Times that a unit is begun whose worker dies under it."""
+
+_CHAINS = 2
+"""A chain has so many times less than a worker's share of what is left: long ones share models,
+and the short ones at the end keep all workers busy."""
 
 _PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -31,7 +49,7 @@ class Planned:
     """Voices that cannot be opened, and pairs that no recipe covers."""
 
     def results(self) -> Results:
-        """Return the place of the results."""
+        """Return the results of units."""
         return open_results(self.plan.output)
 
 
@@ -41,16 +59,18 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
     Raises:
         RecipeError: The plan is malformed.
         EvaluationError: The recognizer cannot be opened.
+        MissingExtraError: What its output needs is not installed.
     """
     plan = read_plan(path)
+    open_results(plan.output)
     names = name_voices(plan.voices)
     described: dict[str, tuple[Identity, dict[str, str]]] = {}
     progress.advance("open voices", 0, len(plan.voices))
-    with closing(Seat(plan.model_dump_json())) as seat:
+    with closing(UnitProcess(plan.model_dump_json())) as process:
         for environment, specs in _by_environment(plan):
-            found = seat.describe(environment, specs)
-            identity = Identity.model_validate(found["identity"])
-            described |= {spec: (identity, found["voices"][spec]) for spec in specs}
+            answer = process.describe(environment, specs)
+            identity = Identity.model_validate(answer["identity"])
+            described |= {spec: (identity, answer["voices"][spec]) for spec in specs}
             progress.advance("open voices", len(described), len(plan.voices))
     tasks: dict[str, Task] = {}
     failures = []
@@ -105,9 +125,9 @@ def merge(planned: Planned, progress: Progress) -> SweepReport:
     """Write the document of what is done, and its page; return the document."""
     results = planned.results()
     units = [task.unit for task in planned.tasks]
-    found = merge_reports(planned.plan, results, units, planned.failures, progress)
-    write_sweep(found, results)
-    return found
+    report = merge_reports(planned.plan, results, units, planned.failures, progress)
+    write_sweep(report, results)
+    return report
 
 
 def _run(planned: Planned, tasks: Sequence[Task], executor: Executor, progress: Progress) -> None:
@@ -116,6 +136,76 @@ def _run(planned: Planned, tasks: Sequence[Task], executor: Executor, progress: 
     titles = {task.unit.key: task.unit.title for task in tasks}
     for key, why in lost.items():
         results.note(key, {"unit": titles[key], "failed": why})
+
+
+def run_units(
+    tasks: Sequence[Task],
+    finished: Collection[str],
+    executor: Executor,
+    progress: Progress,
+) -> dict[str, str]:
+    """Do what is not done yet, phase by phase.
+
+    Units that fail are noted in the results by whoever does them, and those that need them are left
+    out. Units that no worker survives are returned, with the reason by key.
+
+    Args:
+        tasks: The units.
+        finished: Keys of units that are done.
+        executor: Opens what does them.
+        progress: Is advanced as units end.
+    """
+    done, lost = set(finished), dict[str, str]()
+    for phase, kinds in PHASES.items():
+        wanted = [task for task in tasks if task.unit.kind in kinds]
+        left = [task for task in wanted if task.unit.key not in done]
+        if not left:
+            continue
+        ready = [task for task in left if done.issuperset(task.unit.needs)]
+        count = len(wanted) - len(left)
+        progress.advance(phase, count, len(wanted))
+        with closing(executor.open(whole_nodes="time" in kinds)) as pool:
+            for key, state, why in _run_phase(ready, pool):
+                if state == "done":
+                    done.add(key)
+                elif state == "crashed":
+                    lost[key] = why
+                count += 1
+                progress.advance(phase, count, len(wanted))
+    return lost
+
+
+def _run_phase(tasks: Sequence[Task], pool: Pool) -> Iterator[Outcome]:
+    """Yield the last outcome of each unit. One whose worker died is tried again, alone."""
+    waiting = deque(_chains(tasks, _CHAINS * pool.workers))
+    running: dict[Future[list[Outcome]], Sequence[Task]] = {}
+    tries = Counter[str]()
+    while waiting or running:
+        while waiting and len(running) < pool.workers:
+            chain = waiting.popleft()
+            running[pool.submit(chain)] = chain
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            for task, outcome in zip(running.pop(future), future.result(), strict=True):
+                tries[outcome.key] += outcome.state == "crashed"
+                if outcome.state != "crashed":
+                    yield outcome
+                elif tries[outcome.key] < _TRIES:
+                    waiting.append([task])
+                else:
+                    yield outcome._replace(reason=f"{outcome.reason} ({_TRIES} times)")
+
+
+def _chains(tasks: Sequence[Task], count: int) -> Iterator[Sequence[Task]]:
+    """Yield runs of neighbours in one environment, each a `count`-th of what is left.
+
+    Guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987.
+    """
+    for _, group in groupby(tasks, lambda task: task.identity):
+        left = list(group)
+        while left:
+            size = math.ceil(len(left) / count)
+            yield left[:size]
+            left = left[size:]
 
 
 def parse_share(text: str) -> tuple[int, int]:

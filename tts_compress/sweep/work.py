@@ -35,9 +35,8 @@ from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
 from tts_compress.processes import Answer, serve
 from tts_compress.reading import read_text
-from tts_compress.sweep.plan import OpenPlan
+from tts_compress.sweep.plan import Identity, OpenPlan, Unit, hash_of
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.units import Identity, Unit, hash_of
 
 _MODELS = 2
 """Compressed models that are kept unpacked."""
@@ -46,8 +45,8 @@ _WORK = "sweep.work"
 """This module; a result depends on what it imports."""
 
 
-class Workplace:
-    """Does units, one after the other, and responds to the requests of a seat.
+class UnitRunner:
+    """Does units, one after the other, and responds to the requests of a `UnitProcess`.
 
     Args:
         plan: The plan.
@@ -148,10 +147,10 @@ class Workplace:
                 self._results.get(key, work)
             pair = (subject.model for subject in self._pair(unit))
             options = self._options(kept=self._kept, work=work, timed_before=True)
-            found = evaluate(*pair, suite=self._plan.suite, options=options)
+            evaluation = evaluate(*pair, suite=self._plan.suite, options=options)
         # Otherwise the place where this process unpacked it.
-        shown = found.candidate.model_copy(update={"spec": "/".join(unit.chain)})
-        found.model_copy(update={"candidate": shown}).write(folder)
+        shown = evaluation.candidate.model_copy(update={"spec": "/".join(unit.chain)})
+        evaluation.model_copy(update={"candidate": shown}).write(folder)
 
     def _open(self, spec: str) -> Subject:
         """Return a voice as the reference of its evaluations.
@@ -168,13 +167,13 @@ class Workplace:
 
     def _reference(self, unit: Unit) -> Subject:
         """Return the voice, which must be here what it was where the units were planned."""
-        found = self._open(unit.voice.spec)
-        if found.fingerprint != unit.voice.fingerprint:
+        voice = self._open(unit.voice.spec)
+        if voice.fingerprint != unit.voice.fingerprint:
             raise EvaluationError(
                 f"'{unit.voice.spec}' is another voice on {platform.node()} than where the sweep "
                 "was started; give all machines the same files"
             )
-        return found
+        return voice
 
     def _pair(self, unit: Unit) -> tuple[Subject, Subject]:
         reference = self._reference(unit)
@@ -193,7 +192,7 @@ class Workplace:
             self._artifacts[key] = folder
         return self._artifacts[key] / "model"
 
-    _KINDS: Mapping[str, Callable[["Workplace", Unit, Path], None]] = {
+    _KINDS: Mapping[str, Callable[["UnitRunner", Unit, Path], None]] = {
         "compress": _compress,
         "reference": _speak,
         "candidate": _speak,
@@ -227,7 +226,7 @@ def _code() -> str:
 
 def main(plan: Path) -> None:
     """Serve requests until standard input ends."""
-    serve(lambda: Workplace(OpenPlan.model_validate_json(read_text(plan)), plan.parent))
+    serve(lambda: UnitRunner(OpenPlan.model_validate_json(read_text(plan)), plan.parent))
 
 
 if __name__ == "__main__":

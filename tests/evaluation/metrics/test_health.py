@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.metrics.health import Health, check_health
+from tts_compress.evaluation.metrics.signal import Health, check_health
 
 _GOOD = 0.1 * np.sin(np.arange(16_000) / 5)
 _CLIPPED = np.where(np.arange(16_000) < 20, 1.0, _GOOD)

@@ -14,13 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import find_analyzer
-from tts_compress.evaluation.metrics import mos
-from tts_compress.evaluation.metrics.mos import METRICS
+from tts_compress.evaluation.metrics import opinion
+from tts_compress.evaluation.metrics.opinion import METRICS
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.suite import Suite
 
-_MEASURE = mos._MEASURE
+_MEASURE = opinion._USERS
 
 
 def _write(
@@ -163,7 +163,7 @@ def test_scores_come_with_the_network_and_the_interval(tmp_path: Path) -> None:
     run: Any = SimpleNamespace(
         measurements=lambda _: found, blocks=[*range(13)], options=EvaluationOptions(mos=str(path))
     )
-    (metric,) = METRICS
+    metric = METRICS[0]
     scores = metric.compute(run)
     assert (scores.network, scores.sample_rate) == ("mos.onnx", 16_000)
     assert (scores.reference, scores.candidate, scores.interval) == (3.0, 2.5, (-0.5, -0.5))

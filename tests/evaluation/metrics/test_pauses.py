@@ -8,7 +8,7 @@ import pytest
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation.metric import Audios
-from tts_compress.evaluation.metrics.pauses import METRICS, measure_floors, measure_pauses
+from tts_compress.evaluation.metrics.pacing import METRICS, measure_floors, measure_pauses
 
 _RATE = 16_000
 

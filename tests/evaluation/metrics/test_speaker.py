@@ -14,7 +14,7 @@ from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.evaluation.metrics import speaker
 from tts_compress.evaluation.metrics.speaker import METRICS, open_encoder, split_parts
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.base import Prompt
 
 Samples: TypeAlias = npt.NDArray[np.float32]

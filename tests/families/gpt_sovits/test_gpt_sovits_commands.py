@@ -9,7 +9,7 @@ import pytest
 
 from tts_compress import load
 from tts_compress.cli import main
-from tts_compress.inspection.times import _torch_seconds
+from tts_compress.inspection.components import _torch_seconds
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 

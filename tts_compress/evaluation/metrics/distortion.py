@@ -78,15 +78,15 @@ class Distortion(Record):
         return f"{formatting.signed(100.0 * self.value, 0).removeprefix('+')} %"
 
 
-def summarize(found: Sequence[Distances], texts: Sequence[int]) -> Distortion | None:
+def summarize(distances: Sequence[Distances], texts: Sequence[int]) -> Distortion | None:
     """Return the distortion over utterances; None where mu-law adds nothing to compare with.
 
     Args:
-        found: Distances of each utterance.
+        distances: Distances of each utterance.
         texts: The text of each: texts are resampled, each with all its seeds.
     """
-    added = np.array([one.candidate - one.reference for one in found])
-    unit = np.array([one.coded - one.reference for one in found])
+    added = np.array([one.candidate - one.reference for one in distances])
+    unit = np.array([one.coded - one.reference for one in distances])
     places = np.unique(texts, return_inverse=True)[1]
     sums = np.bincount(places, weights=added), np.bincount(places, weights=unit)
     if not sums[1].sum() > 0.0:
@@ -95,7 +95,7 @@ def summarize(found: Sequence[Distances], texts: Sequence[int]) -> Distortion | 
         value=float(sums[0].sum() / sums[1].sum()),
         interval=text_interval(*sums),
         added_db=float(added.mean()),
-        other_seeds_db=float(np.mean([one.reference for one in found])),
+        other_seeds_db=float(np.mean([one.reference for one in distances])),
     )
 
 

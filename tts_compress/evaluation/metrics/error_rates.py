@@ -128,12 +128,12 @@ def count_edits(transcript: str, hypothesis: str, unit: Unit, *, spaced: bool = 
     if unit == "character" and not spaced:
         transcript, hypothesis = transcript.replace(" ", ""), hypothesis.replace(" ", "")
     process = jiwer.process_words if unit == "word" else jiwer.process_characters
-    found = process(transcript, hypothesis)
+    alignment = process(transcript, hypothesis)
     return Edits(
-        substitutions=found.substitutions,
-        insertions=found.insertions,
-        deletions=found.deletions,
-        tokens=found.hits + found.substitutions + found.deletions,
+        substitutions=alignment.substitutions,
+        insertions=alignment.insertions,
+        deletions=alignment.deletions,
+        tokens=alignment.hits + alignment.substitutions + alignment.deletions,
     )
 
 
@@ -266,16 +266,16 @@ def misheard(share: float) -> str:
 def find_doubts(evaluation: Any) -> list[str]:
     """Return why words and intervals of an `Evaluation` show less than they seem to."""
     texts, share = len({one.transcript for one in evaluation.utterances}), evaluation.wer.reference
-    found = []
+    doubts = []
     if texts < FEWEST_TEXTS:
-        found.append(
+        doubts.append(
             f"{texts} different {'text is' if texts == 1 else 'texts are'} too few for a 95 % "
             f"interval, which takes {FEWEST_TEXTS}: nothing shows if a change of words or sound is "
             "chance; evaluate with a larger suite"
         )
     if share > MISHEARD_AT_MOST:
-        found.append(f"words: {misheard(share)}; choose another recognizer with --recognizer")
-    return found
+        doubts.append(f"words: {misheard(share)}; choose another recognizer with --recognizer")
+    return doubts
 
 
 def _figures(unit: Unit) -> dict[str, Figure]:

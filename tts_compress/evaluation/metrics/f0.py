@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio
-from tts_compress.evaluation.metric import Audios, Metric
-from tts_compress.evaluation.paired import Paired, Show, compare_pairs
+from tts_compress.evaluation.metric import Audios, Metric, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.spectra import count_frames, window_length
 

@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.evaluation.metric import Measure, Metric
-from tts_compress.evaluation.paired import Paired, Show, compare_pairs
+from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.mel import slaney_spectrum
 
@@ -37,10 +36,10 @@ _LEVEL = 10.0 ** (-30.0 / 20.0)
 def _installed(_: object) -> dict[str, str] | None:
     """Return the version; None where the wheel, torch, or SciPy to resample, is not installed."""
     try:
-        found = {name: version(name) for name in ("resemblyzer", "torch", "scipy")}
+        versions = {name: version(name) for name in ("resemblyzer", "torch", "scipy")}
     except PackageNotFoundError:
         return None
-    return {"resemblyzer": found["resemblyzer"]}
+    return {"resemblyzer": versions["resemblyzer"]}
 
 
 def open_encoder() -> Callable[[Samples], npt.NDArray[np.float32]]:
@@ -62,8 +61,8 @@ def open_encoder() -> Callable[[Samples], npt.NDArray[np.float32]]:
     def encode(samples: Samples) -> npt.NDArray[np.float32]:
         parts = torch.from_numpy(split_parts(samples))
         _, (hidden, _) = layers["lstm"](parts)
-        found = layers["linear"](hidden[-1]).relu()
-        mean = torch.nn.functional.normalize(found, dim=1).mean(dim=0)
+        outputs = layers["linear"](hidden[-1]).relu()
+        mean = torch.nn.functional.normalize(outputs, dim=1).mean(dim=0)
         embedding: npt.NDArray[np.float32] = torch.nn.functional.normalize(mean, dim=0).numpy()
         return embedding
 
@@ -85,7 +84,7 @@ def split_parts(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _open(_: object) -> Callable[[Audio], list[float]]:
-    from tts_compress.evaluation.resampling import finite_samples
+    from tts_compress.evaluation.samples import finite_samples
 
     encode = open_encoder()
 
@@ -106,10 +105,10 @@ _MEASURE = Measure(
 
 def _embeddings(run: Run) -> dict[str, npt.NDArray[np.float64]] | None:
     """Return the embeddings by role, shape `[pairs, 256]`, of length 1."""
-    found = run.measurements(_MEASURE)
-    if found is None:
+    measurements = run.measurements(_MEASURE)
+    if measurements is None:
         return None
-    return {role: _unit([one[role] for one in found]) for role in _MEASURE.roles}
+    return {role: _unit([one[role] for one in measurements]) for role in _MEASURE.roles}
 
 
 def _unit(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
@@ -118,17 +117,17 @@ def _unit(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:
 
 
 def _to_reference(run: Run) -> Paired | None:
-    found = _embeddings(run)
-    if found is None:
+    voices = _embeddings(run)
+    if voices is None:
         return None
-    cosines = {role: np.sum(found["reference"] * found[role], axis=1) for role in found}
+    cosines = {role: np.sum(voices["reference"] * voices[role], axis=1) for role in voices}
     return compare_pairs(run, cosines["other_seed"], cosines["candidate"])
 
 
 def _to_prompt(run: Run) -> Paired | None:
     """Return the similarity to the recording by which both models speak; None without one."""
-    found = _embeddings(run)
-    if found is None:
+    voices = _embeddings(run)
+    if voices is None:
         return None
     prompt: Any = run.models[0].prompt or run.models[0].model.speaking.prompt
     if prompt is None or prompt.audio is None:
@@ -138,7 +137,7 @@ def _to_prompt(run: Run) -> Paired | None:
     samples, rate = soundfile.read(prompt.audio, dtype="float32", always_2d=True)
     recording = Audio(samples=samples.mean(axis=1), sample_rate=rate)
     (voice,) = _unit([_open(None)(recording)])
-    return compare_pairs(run, found["reference"] @ voice, found["candidate"] @ voice)
+    return compare_pairs(run, voices["reference"] @ voice, voices["candidate"] @ voice)
 
 
 METRICS = (

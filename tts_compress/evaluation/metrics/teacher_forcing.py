@@ -25,7 +25,7 @@ from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
-from tts_compress.evaluation.wav_files import make_directory
+from tts_compress.folders import make_directory
 from tts_compress.models.base import LanguageModel, Tokens
 
 Scores: TypeAlias = npt.NDArray[np.float32]

@@ -4,38 +4,63 @@ A module of this package, named as suites name it, with `_` for `-`, is a recogn
 function `open_recognizer(model: str, language: str) -> Recognizer`. Another package names such a
 module under the entry points `tts_compress.recognizers`. If it needs packages beyond `evaluate`,
 the module names this project's extra with them as `EXTRA`.
+
+A recognizer's model is a local folder, or a name on the Hugging Face hub, which is downloaded once.
 """
 
 from __future__ import annotations
 
+import hashlib
 import pkgutil
+from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.artifact import sha256_of
+from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
+from tts_compress.evaluation.samples import finite_samples
+from tts_compress.models.speakers import primary_language
 
 if TYPE_CHECKING:
-    from tts_compress.audio import Audio
+    from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Recognizer", "check_recognizer", "open_recognizer", "recognizer_names"]
+    from tts_compress.audio import Audio, Samples
 
 _GROUP = "tts_compress.recognizers"
 
+_DECISIVE = {".bin", ".json", ".model", ".onnx", ".ort", ".safetensors", ".txt", ".yaml"}
+"""Endings of the files that decide a transcript; the rest is documentation."""
 
-class Recognizer(Protocol):
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recognizer:
     """Turns speech into words; its transcript of one audio never depends on another."""
+
+    describe: Callable[[], str]
+    """Returns the description for the report: recognizer, models and settings, with versions.
+
+    Finished transcripts are kept by it: what decides them, such as the weights, is part of it.
+    """
+
+    listen: Callable[[Samples], str]
+    """Returns the words in finite float32 samples; it need not take empty ones."""
+
+    sample_rate: int = 16_000
+    """Rate of these samples, Hz."""
+
+    shortest_s: float = 0.0
+    """Shorter sounds hold no word, and may be less than one frame of an encoder."""
+
+    device: str = "cpu"
+    """`cpu`, or `cuda` for a recognizer of which one process at a time is enough."""
 
     @property
     def description(self) -> str:
-        """Recognizer, models and settings, with versions, for the report.
-
-        Finished transcripts are kept by it: what decides them, such as the weights, is part of it.
-        """
-
-    @property
-    def device(self) -> str:
-        """`cpu`, or `cuda` for a recognizer of which one process at a time is enough."""
+        """Recognizer, models and settings, with versions."""
+        return self.describe()
 
     def transcribe(self, audio: Audio) -> str:
         """Return the transcript, not normalised; empty where no words are found.
@@ -43,6 +68,9 @@ class Recognizer(Protocol):
         Takes any sample rate and never fails on silent, empty or non-finite samples: a broken
         candidate is a finding, not an error.
         """
+        if not len(audio.samples) or audio.duration_s < self.shortest_s:
+            return ""
+        return self.listen(finite_samples(audio, self.sample_rate)).strip()
 
 
 def recognizer_names() -> frozenset[str]:
@@ -89,3 +117,79 @@ def open_recognizer(given: str, language: str) -> Recognizer:
     except ImportError as error:
         raise MissingExtraError(error.name or name, extra) from error
     return opened
+
+
+def find_folder(model: str) -> Path | None:
+    """Return the folder that a model is in, or None for a name on a hub.
+
+    A folder has the model's `config.json`; another one that happens to be called `small` is none.
+
+    Raises:
+        EvaluationError: It can only be a path, and there is no such folder.
+    """
+    folder = Path(model).expanduser()
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise EvaluationError(
+            f"no folder {model!r} with a model; give one that has a config.json, or a name on the "
+            "hub"
+        )
+    return None
+
+
+def model_files(folder: Path) -> list[Path]:
+    """Return the files in a model's folder that decide a transcript."""
+    return [path for path in folder.rglob("*") if path.suffix in _DECISIVE and path.is_file()]
+
+
+def identify(files: Iterable[Path]) -> str:
+    """Return the hub's revision that files belong to, or the hash of their names and contents."""
+    paths = sorted(files)
+    for path in paths:
+        before, _, inside = path.as_posix().partition("/snapshots/")
+        if inside and before.rpartition("/")[2].startswith("models--"):
+            return f"revision {inside[:12]}"
+    lines = "".join(f"{path.name} {sha256_of(path)}\n" for path in paths)
+    return f"files {hashlib.sha256(lines.encode()).hexdigest()[:12]}"
+
+
+@contextmanager
+def opening(recognizer: str, model: str) -> Iterator[None]:
+    """Turn what a library raises about a model in the block into one error.
+
+    Offline, corrupt and unknown models make libraries fail in ways of their own. A package that is
+    not installed is no such error.
+
+    Raises:
+        EvaluationError: The block raised another error than one of this package.
+    """
+    try:
+        yield
+    except (TTSCompressError, ImportError, MemoryError):
+        raise
+    except Exception as error:
+        raise EvaluationError(
+            f"cannot open the model {model!r} of {recognizer!r}: {reason(error)}; give a folder "
+            "with it, or a name on the Hugging Face hub, which is downloaded once"
+        ) from error
+
+
+def check_language(recognizer: str, known: Iterable[str], asked: str) -> None:
+    """Refuse a language that a model does not know.
+
+    Args:
+        recognizer: Name and model, for the message.
+        known: Codes of the languages it knows.
+        asked: Language of the texts, as the suite writes it.
+
+    Raises:
+        EvaluationError: It is not among them.
+    """
+    codes = sorted(known)
+    if primary_language(asked) not in codes:
+        shown = ", ".join(codes[:8]) + (", …" if len(codes) > 8 else "")
+        raise EvaluationError(
+            f"{recognizer!r} does not know the suite's language {asked!r} (it knows {shown}); "
+            "choose another model or recognizer"
+        )

@@ -4,15 +4,21 @@ An encoder and decoder network of 27 million weights that reads the waveform (Je
 arXiv:2410.15608), in INT8. Nothing is downloaded.
 """
 
+from functools import partial
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
 from typing import Any
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Samples
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import check_language, identify, model_files, opening
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.recognizers import (
+    Recognizer,
+    check_language,
+    identify,
+    model_files,
+    opening,
+)
 
 EXTRA = "moonshine"
 
@@ -20,47 +26,7 @@ _DEFAULT = "tiny-en"
 _SAMPLE_RATE = 16_000
 
 
-class Moonshine:
-    """A Moonshine model behind the library's detector of speech; its decoding is greedy.
-
-    Args:
-        model: The opened `moonshine_voice.Transcriber`; it computes on one thread.
-        name: The model's name.
-        folder: The folder of its files.
-    """
-
-    def __init__(self, model: Any, name: str, folder: Path) -> None:
-        self._model = model
-        self._name = name
-        self._folder = folder
-
-    @property
-    def device(self) -> str:
-        """Always `cpu`."""
-        return "cpu"
-
-    @property
-    def description(self) -> str:
-        """Version, model and its files."""
-        return (
-            f"moonshine-voice {version('moonshine-voice')}, model {self._name} "
-            f"({identify(model_files(self._folder))}), greedy"
-        )
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return the transcript; empty where no words are found."""
-        samples = finite_samples(audio, _SAMPLE_RATE)
-        if not len(samples):
-            return ""
-        # The detector of speech keeps its state from one sound to the next, save in a new stream.
-        with self._model.create_stream(update_interval=inf) as stream:
-            stream.start()
-            stream.add_audio(samples.tolist(), _SAMPLE_RATE)
-            found = stream.update_transcription(self._model.MOONSHINE_FLAG_FORCE_UPDATE)
-        return " ".join(line.text.strip() for line in found.lines).strip()
-
-
-def open_recognizer(model: str, language: str) -> Moonshine:
+def open_recognizer(model: str, language: str) -> Recognizer:
     """Open the model in the wheel, or a folder of another one, such as `base-es`.
 
     Args:
@@ -88,5 +54,21 @@ def open_recognizer(model: str, language: str) -> Moonshine:
     given = f"moonshine:{model}" if model else "moonshine"
     check_language(given, (spoken,), language)
     with opening("moonshine", model or _DEFAULT):
+        # Behind the library's detector of speech; it computes on one thread.
         opened = Transcriber(str(folder), string_to_model_arch(architecture))
-    return Moonshine(opened, name, folder)
+    return Recognizer(
+        describe=lambda: (
+            f"moonshine-voice {version('moonshine-voice')}, model {name} "
+            f"({identify(model_files(folder))}), greedy"
+        ),
+        listen=partial(_listen, opened),
+    )
+
+
+def _listen(model: Any, samples: Samples) -> str:
+    # The detector of speech keeps its state from one sound to the next, save in a new stream.
+    with model.create_stream(update_interval=inf) as stream:
+        stream.start()
+        stream.add_audio(samples.tolist(), _SAMPLE_RATE)
+        transcript = stream.update_transcription(model.MOONSHINE_FLAG_FORCE_UPDATE)
+    return " ".join(line.text.strip() for line in transcript.lines)

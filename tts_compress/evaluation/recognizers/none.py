@@ -1,21 +1,11 @@
 """Nobody: for texts whose words nobody knows, such as ids, and for sound alone."""
 
-from tts_compress.audio import Audio
+from math import inf
+
+from tts_compress.evaluation.recognizers import Recognizer
 
 
-class Nobody:
-    """Hears no word, so that every gate on words fails and all others count."""
-
-    device = "cpu"
-    description = "none"
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return no words."""
-        del audio
-        return ""
-
-
-def open_recognizer(model: str, language: str) -> Nobody:
-    """Return nobody, whatever is asked for."""
+def open_recognizer(model: str, language: str) -> Recognizer:
+    """Return nobody, whatever is asked for, so that every gate on words fails and others count."""
     del model, language
-    return Nobody()
+    return Recognizer(describe=lambda: "none", listen=lambda _: "", shortest_s=inf)

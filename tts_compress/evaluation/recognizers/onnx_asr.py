@@ -2,25 +2,23 @@
 
 import os
 from importlib.metadata import version
-from pathlib import Path
-from typing import Any
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Samples
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import (
+from tts_compress.evaluation.recognizers import (
+    Recognizer,
     check_language,
     find_folder,
     identify,
     opening,
 )
-from tts_compress.evaluation.resampling import finite_samples
 from tts_compress.models.speakers import primary_language
 
 EXTRA = "onnx-asr"
 
 _SAMPLE_RATE = 16_000
 _SHORTEST_S = 0.1
-"""Sounds are padded to this: less than one frame of an encoder makes some graphs fail."""
+"""Less than one frame of an encoder makes some graphs fail."""
 
 _LANGUAGES = {
     "gigaam-v2": ("ru",),
@@ -35,45 +33,7 @@ _LANGUAGES = {
 """Languages of the library's own models of one language, by the beginning of their names."""
 
 
-class OnnxAsr:
-    """A model that onnx-asr opened; its decoding is greedy.
-
-    Args:
-        model: The library's model.
-        name: The model's name on the hub, or that of its folder.
-        files: Its files.
-        language: Code of the language, for a model that takes one; None for others.
-        device: `cpu` or `cuda`.
-    """
-
-    def __init__(
-        self, model: Any, name: str, files: list[Path], language: str | None, device: str
-    ) -> None:
-        self._model = model
-        self._name = name
-        self._files = files
-        self._language = language
-        self.device = device
-
-    @property
-    def description(self) -> str:
-        """Versions, model, files, and the language where the model takes one."""
-        language = "" if self._language is None else f", language {self._language}"
-        return (
-            f"onnx-asr {version('onnx-asr')}, model {self._name} ({identify(self._files)}), "
-            f"greedy, {self.device}{language}"
-        )
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return the transcript; empty where no words are found."""
-        samples = finite_samples(audio, _SAMPLE_RATE)
-        if len(samples) < _SHORTEST_S * _SAMPLE_RATE:
-            return ""
-        more = {} if self._language is None else {"language": self._language}
-        return str(self._model.recognize(samples, sample_rate=_SAMPLE_RATE, **more)).strip()
-
-
-def open_recognizer(model: str, language: str) -> OnnxAsr:
+def open_recognizer(model: str, language: str) -> Recognizer:
     """Open a model: a folder whose config.json names its type, or a name that the library knows.
 
     Raises:
@@ -105,10 +65,19 @@ def open_recognizer(model: str, language: str) -> OnnxAsr:
     # The tokens of models that take a language show which ones they know.
     if takes_language := "<|en|>" in tokens:
         check_language(f"onnx-asr:{model}", spoken, language)
-    return OnnxAsr(
-        opened,
-        folder.name if folder else model,
-        list(files.values()),
-        primary_language(language) if takes_language else None,
-        "cuda" if gpu else "cpu",
+    device, shown = "cuda" if gpu else "cpu", folder.name if folder else model
+    chosen = {"language": primary_language(language)} if takes_language else {}
+    stated = "".join(f", language {code}" for code in chosen.values())
+
+    def listen(samples: Samples) -> str:
+        return str(opened.recognize(samples, sample_rate=_SAMPLE_RATE, **chosen))
+
+    return Recognizer(
+        describe=lambda: (
+            f"onnx-asr {version('onnx-asr')}, model {shown} ({identify(files.values())}), "
+            f"greedy, {device}{stated}"
+        ),
+        listen=listen,
+        shortest_s=_SHORTEST_S,
+        device=device,
     )

@@ -1,13 +1,14 @@
 """PocketSphinx: the recognizer whose wheel has its models inside, so it needs no network."""
 
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
 from pocketsphinx import Decoder
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Samples
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.resampling import finite_samples
+from tts_compress.evaluation.recognizers import Recognizer
 from tts_compress.models.speakers import primary_language
 
 _SAMPLE_RATE = 16_000
@@ -21,42 +22,8 @@ _SILENCE_S = 0.2
 """Put before and after: the decoder expects an utterance to begin and end in silence."""
 
 
-class PocketSphinx:
-    """The stock US English acoustic model, trigram language model and dictionary."""
-
-    device = "cpu"
-
-    def __init__(self) -> None:
-        # The decoder adapts its cepstral mean from one utterance to the next ("live"), so that a
-        # hypothesis depends on the utterances before. "batch" takes the mean of the utterance at
-        # hand, provided the utterance is given whole.
-        self._decoder = Decoder(
-            samprate=_SAMPLE_RATE, cmn="batch", maxhmmpf=_PHONES, loglevel="FATAL"
-        )
-
-    @property
-    def description(self) -> str:
-        """Recognizer, acoustic model and language model, with versions."""
-        release = version("pocketsphinx")
-        return (
-            f"PocketSphinx {release}, stock en-us acoustic model, stock en-us trigram model, "
-            f"{_PHONES} phones a frame"
-        )
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return the transcript; empty where no words are found."""
-        # The front end keeps something of the last utterance, enough to change a word now and then:
-        # two of forty clips were transcribed differently when played in reverse order.
-        self._decoder.reinit_feat()
-        self._decoder.start_utt()
-        self._decoder.process_raw(_to_pcm(audio), no_search=False, full_utt=True)
-        self._decoder.end_utt()
-        hypothesis = self._decoder.hyp()
-        return "" if hypothesis is None else str(hypothesis.hypstr)
-
-
-def open_recognizer(model: str, language: str) -> PocketSphinx:
-    """Open the stock model.
+def open_recognizer(model: str, language: str) -> Recognizer:
+    """Open the stock US English acoustic model, trigram language model and dictionary.
 
     Raises:
         EvaluationError: Another model or language is asked for.
@@ -71,10 +38,31 @@ def open_recognizer(model: str, language: str) -> PocketSphinx:
             f"'pocketsphinx' knows English, and the suite is in {language!r}; choose a recognizer "
             "that knows it, such as --recognizer whisper"
         )
-    return PocketSphinx()
+    # The decoder adapts its cepstral mean from one utterance to the next ("live"), so that a
+    # hypothesis depends on the utterances before. "batch" takes the mean of the utterance at hand,
+    # provided the utterance is given whole.
+    decoder = Decoder(samprate=_SAMPLE_RATE, cmn="batch", maxhmmpf=_PHONES, loglevel="FATAL")
+    return Recognizer(
+        describe=lambda: (
+            f"PocketSphinx {version('pocketsphinx')}, stock en-us acoustic model, stock en-us "
+            f"trigram model, {_PHONES} phones a frame"
+        ),
+        listen=partial(_listen, decoder),
+    )
 
 
-def _to_pcm(audio: Audio) -> bytes:
-    """Return 16-bit little-endian samples at the decoder's rate, in silence on both sides."""
-    padded = np.pad(finite_samples(audio, _SAMPLE_RATE), round(_SILENCE_S * _SAMPLE_RATE))
+def _listen(decoder: Decoder, samples: Samples) -> str:
+    # The front end keeps something of the last utterance, enough to change a word now and then:
+    # two of forty clips were transcribed differently when played in reverse order.
+    decoder.reinit_feat()
+    decoder.start_utt()
+    decoder.process_raw(_to_pcm(samples), no_search=False, full_utt=True)
+    decoder.end_utt()
+    hypothesis = decoder.hyp()
+    return "" if hypothesis is None else str(hypothesis.hypstr)
+
+
+def _to_pcm(samples: Samples) -> bytes:
+    """Return 16-bit little-endian samples in silence on both sides."""
+    padded = np.pad(samples, round(_SILENCE_S * _SAMPLE_RATE))
     return np.clip(np.round(padded * 32767.0), -32768, 32767).astype("<i2").tobytes()

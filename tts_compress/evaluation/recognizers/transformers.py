@@ -1,19 +1,20 @@
 """Recognizers in transformers: models with CTC, and encoders with a decoder such as Whisper."""
 
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Samples
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.recognizer_files import (
+from tts_compress.evaluation.recognizers import (
+    Recognizer,
     check_language,
     find_folder,
     identify,
     model_files,
     opening,
 )
-from tts_compress.evaluation.resampling import finite_samples
 from tts_compress.models.speakers import primary_language
 
 EXTRA = "transformers"
@@ -22,60 +23,7 @@ _SHORTEST_S = 0.1
 """Shorter sounds hold no word, and less than one frame of an encoder makes it fail."""
 
 
-class Transformers:
-    """A model in FP32 and its processor; its decoding is greedy.
-
-    A Whisper transcribes 30 seconds, and what comes after is lost; `whisper` transcribes all.
-
-    Args:
-        model: The module, on its device.
-        processor: The `AutoProcessor`.
-        name: The model's name on the hub, or that of its folder, and which one it is.
-        language: Code of the language, for a Whisper of several; None for others.
-    """
-
-    def __init__(self, model: Any, processor: Any, name: str, language: str | None) -> None:
-        self._model = model
-        self._processor = processor
-        self._name = name
-        self._language = language
-
-    @property
-    def device(self) -> str:
-        """`cuda` where torch sees a GPU."""
-        return str(self._model.device.type)
-
-    @property
-    def description(self) -> str:
-        """Versions, model, files, and the language where the model takes one."""
-        language = "" if self._language is None else f", language {self._language}"
-        return (
-            f"transformers {version('transformers')} (torch {version('torch')}), "
-            f"{type(self._model).__name__} {self._name}, greedy, {self.device}{language}"
-        )
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return the transcript; empty where no words are found."""
-        import torch
-
-        rate = int(self._processor.feature_extractor.sampling_rate)
-        samples = finite_samples(audio, rate)
-        if len(samples) < _SHORTEST_S * rate:
-            return ""
-        inputs = self._processor(
-            samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True
-        ).to(self._model.device)
-        with torch.inference_mode():
-            if self._model.can_generate():
-                options = {} if self._language is None else {"language": self._language}
-                options |= {"task": "transcribe"} if options else {}
-                found = self._model.generate(**inputs, do_sample=False, num_beams=1, **options)
-            else:
-                found = self._model(**inputs).logits.argmax(-1)
-        return str(self._processor.batch_decode(found, skip_special_tokens=True)[0]).strip()
-
-
-def open_recognizer(model: str, language: str) -> Transformers:
+def open_recognizer(model: str, language: str) -> Recognizer:
     """Open a model: a folder with safetensors files, or a name on the Hugging Face hub.
 
     No code of a model's authors is run and no pickle is read. Only a Whisper states which languages
@@ -115,7 +63,37 @@ def open_recognizer(model: str, language: str) -> Transformers:
         which = identify(model_files(Path(place)))
     name = model if folder is None else folder.name
     opened = opened.eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    return Transformers(opened, processor, f"{name} ({which})", decoded)
+    device, stated = str(opened.device.type), f", language {decoded}" if decoded else ""
+    return Recognizer(
+        describe=lambda: (
+            f"transformers {version('transformers')} (torch {version('torch')}), "
+            f"{type(opened).__name__} {name} ({which}), greedy, {device}{stated}"
+        ),
+        listen=partial(_listen, opened, processor, decoded),
+        sample_rate=int(processor.feature_extractor.sampling_rate),
+        shortest_s=_SHORTEST_S,
+        device=device,
+    )
+
+
+def _listen(model: Any, processor: Any, language: str | None, samples: Samples) -> str:
+    """Return the words by greedy decoding in FP32.
+
+    A Whisper transcribes 30 seconds, and what comes after is lost; `whisper` transcribes all.
+    """
+    import torch
+
+    rate = int(processor.feature_extractor.sampling_rate)
+    inputs = processor(
+        samples, sampling_rate=rate, return_tensors="pt", return_attention_mask=True
+    ).to(model.device)
+    with torch.inference_mode():
+        if model.can_generate():
+            options = {} if language is None else {"language": language, "task": "transcribe"}
+            tokens = model.generate(**inputs, do_sample=False, num_beams=1, **options)
+        else:
+            tokens = model(**inputs).logits.argmax(-1)
+    return str(processor.batch_decode(tokens, skip_special_tokens=True)[0])
 
 
 def _decoded_language(model: Any, name: str, language: str) -> str | None:

@@ -1,78 +1,31 @@
 """Whisper in CTranslate2, by faster-whisper: some 100 languages, one of which is decoded."""
 
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from tts_compress.audio import Audio
-from tts_compress.evaluation.recognizer_files import (
+from tts_compress.audio import Samples
+from tts_compress.evaluation.recognizers import (
+    Recognizer,
     check_language,
     find_folder,
     identify,
     model_files,
     opening,
 )
-from tts_compress.evaluation.resampling import finite_samples
 from tts_compress.models.speakers import primary_language
 
 EXTRA = "whisper"
 
 _DEFAULT = "small"
-_SAMPLE_RATE = 16_000
 _BEAMS = 5
 
 
-class Whisper:
-    """A Whisper model, decoding one language by beam search without chance.
-
-    Args:
-        model: The opened `faster_whisper.WhisperModel`.
-        name: The model's name on the hub, or that of its folder.
-        folder: The folder of its files.
-        language: Code of the language to decode.
-    """
-
-    def __init__(self, model: Any, name: str, folder: Path, language: str) -> None:
-        self._model = model
-        self._name = name
-        self._folder = folder
-        self._language = language
-
-    @property
-    def device(self) -> str:
-        """`cuda` where CTranslate2 sees a GPU."""
-        return str(self._model.model.device)
-
-    @property
-    def description(self) -> str:
-        """Versions, model, files, arithmetic, language and beams."""
-        return (
-            f"faster-whisper {version('faster-whisper')} (ctranslate2 {version('ctranslate2')}), "
-            f"model {self._name} ({identify(model_files(self._folder))}), "
-            f"{self._model.model.compute_type}, language {self._language}, beam {_BEAMS}"
-        )
-
-    def transcribe(self, audio: Audio) -> str:
-        """Return the transcript; empty where no words are found."""
-        samples = finite_samples(audio, _SAMPLE_RATE)
-        if not len(samples):
-            return ""
-        segments, _ = self._model.transcribe(
-            samples,
-            language=self._language,
-            task="transcribe",
-            beam_size=_BEAMS,
-            # One temperature: no second attempt by sampling.
-            temperature=0.0,
-            condition_on_previous_text=False,
-            vad_filter=False,
-        )
-        return "".join(segment.text for segment in segments).strip()
-
-
-def open_recognizer(model: str, language: str) -> Whisper:
+def open_recognizer(model: str, language: str) -> Recognizer:
     """Open a model: a folder in CTranslate2's format, or a name such as `small` or `large-v3`.
 
+    It decodes one language by beam search, without chance.
     Weights are rounded to INT8 on the CPU and to FP16 on a GPU, where they are not already.
 
     Raises:
@@ -96,4 +49,27 @@ def open_recognizer(model: str, language: str) -> Whisper:
         )
     # The library itself only warns, and then decodes English.
     check_language(f"whisper:{name}", opened.supported_languages, language)
-    return Whisper(opened, local.name if local else name, folder, primary_language(language))
+    code, shown = primary_language(language), local.name if local else name
+    return Recognizer(
+        describe=lambda: (
+            f"faster-whisper {version('faster-whisper')} (ctranslate2 {version('ctranslate2')}), "
+            f"model {shown} ({identify(model_files(folder))}), {opened.model.compute_type}, "
+            f"language {code}, beam {_BEAMS}"
+        ),
+        listen=partial(_listen, opened, code),
+        device=str(opened.model.device),
+    )
+
+
+def _listen(model: Any, language: str, samples: Samples) -> str:
+    segments, _ = model.transcribe(
+        samples,
+        language=language,
+        task="transcribe",
+        beam_size=_BEAMS,
+        # One temperature: no second attempt by sampling.
+        temperature=0.0,
+        condition_on_previous_text=False,
+        vad_filter=False,
+    )
+    return "".join(segment.text for segment in segments)

@@ -1,18 +1,80 @@
-"""Pauses: how many, how long, how quiet. `damage` counts what the reference lacks."""
+"""Pace of the speech: its length against the reference's, and its pauses.
+
+Pauses are counted here: how many, how long, how quiet. `damage` counts what the reference lacks.
+"""
 
 import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Audios, Figure, Metric
+from tts_compress.evaluation.metric import (
+    Audios,
+    Figure,
+    Headline,
+    Metric,
+    Paired,
+    Record,
+    Row,
+    Show,
+    compare_pairs,
+)
 from tts_compress.evaluation.metrics.damage import find_pauses
-from tts_compress.evaluation.paired import Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.spectra import same_timing
 
 _SHORTEST_S = 0.15
 """A silence that is shorter may be the closure of a consonant."""
+
+
+class Duration(Record):
+    """Change of the timing over all utterances."""
+
+    ratio: float
+    """Total candidate seconds over total reference seconds."""
+
+    kept: float | None
+    """Share of input symbols with the same number of frames; None where unknown."""
+
+
+def _observe_durations(audios: Audios) -> tuple[int, int]:
+    """Return the symbols with equal frames and all symbols; none where they are not known."""
+    before, after = audios.reference.durations, audios.candidate.durations
+    if before is None or after is None or not len(before) or not len(after):
+        return 0, 0
+    return int((before == after).sum()) if len(before) == len(after) else 0, len(before)
+
+
+def _compute_durations(run: Run) -> Duration:
+    kept, symbols = (sum(counts) for counts in zip(*run.observations("duration"), strict=True))
+    before, after = (
+        sum(pair.seconds[role] for pair in run.pairs) for role in ("reference", "candidate")
+    )
+    return Duration(
+        ratio=after / before,
+        kept=kept / symbols if symbols else None,
+    )
+
+
+def _duration_rows(duration: Duration, _: object) -> list[Row]:
+    ratio, kept = duration.ratio, formatting.percent(duration.kept)
+    total = change = formatting.MISSING
+    if formatting.is_finite(ratio):
+        total = f"{ratio:.4f}\N{MULTIPLICATION SIGN}"
+        change = f"{formatting.signed(100 * (ratio - 1), 2)} %"
+    moved, judgement = formatting.MISSING, "durations of single symbols are not known"
+    if formatting.is_finite(duration.kept):
+        moved = f"{formatting.percent(1 - duration.kept)} of symbols moved"
+        judgement = f"{kept} of the symbols keep their duration"
+    return [
+        Row(
+            label="Length of the speech",
+            candidate=total,
+            change=change,
+            headline=Headline(change, "total, compressed against reference", judgement),
+        ),
+        Row(label="Durations kept", candidate=kept, change=moved),
+    ]
 
 
 def measure_pauses(audio: Audio) -> tuple[int, float]:
@@ -25,11 +87,11 @@ def measure_pauses(audio: Audio) -> tuple[int, float]:
     return len(lengths), float(sum(lengths))
 
 
-def _observe(audios: Audios) -> tuple[tuple[int, float], tuple[int, float]]:
+def _observe_pauses(audios: Audios) -> tuple[tuple[int, float], tuple[int, float]]:
     return measure_pauses(audios.reference), measure_pauses(audios.candidate)
 
 
-def _compute(place: int, run: Run) -> Paired | None:
+def _compute_pauses(place: int, run: Run) -> Paired | None:
     before, after = zip(*run.observations("pause_count"), strict=True)
     return compare_pairs(run, [one[place] for one in before], [one[place] for one in after])
 
@@ -53,6 +115,15 @@ def _compute_floors(run: Run) -> Paired | None:
 
 METRICS = (
     Metric(
+        name="duration",
+        group="timing",
+        result=Duration,
+        observe=_observe_durations,
+        compute=_compute_durations,
+        rows=_duration_rows,
+        figures={"ratio": Figure("length of the speech, of the reference's", formatting.percent)},
+    ),
+    Metric(
         name="pause_floor",
         group="sound",
         result=Paired,
@@ -71,8 +142,8 @@ METRICS = (
         name="pause_count",
         group="timing",
         result=Paired,
-        observe=_observe,
-        compute=lambda run: _compute(0, run),
+        observe=_observe_pauses,
+        compute=lambda run: _compute_pauses(0, run),
         optional=True,
         rows=Show("Pauses an utterance", better=None).rows,
         terms={
@@ -83,7 +154,7 @@ METRICS = (
         name="pause_seconds",
         group="timing",
         result=Paired,
-        compute=lambda run: _compute(1, run),
+        compute=lambda run: _compute_pauses(1, run),
         optional=True,
         rows=Show("Length of pauses, an utterance", "s", better=None).rows,
     ),

@@ -84,7 +84,7 @@ def test_onnxruntime_opens_what_it_is_said_to_play(
     except ModelError:
         opened = False
     assert opened == (name not in {"double", "bfloat16", "unknown", "newer opset"})
-    lists_alone = "tts_compress.inspection.compatibility.open_session"
+    lists_alone = "tts_compress.inspection.check.open_session"
     monkeypatch.setattr(lists_alone, lambda *_, **__: None)
     assert check_runtime(open_graph(_GRAPHS[name]), f"onnxruntime:{_INSTALLED}").plays == opened
 

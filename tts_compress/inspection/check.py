@@ -1,17 +1,26 @@
-"""Verdicts on where a model plays: its operators compared with those of runtimes."""
+"""Verdicts on where a model plays: what its graphs require, compared with what runtimes have."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import onnx
 import onnxruntime
+from onnx import TensorProto, shape_inference
 from rich.console import RenderableType
 
 from tts_compress.errors import ModelError
-from tts_compress.inspection.needs import Needs, read_needs
-from tts_compress.inspection.runtimes import STANDARD, Runtime, find_runtimes, of_type
+from tts_compress.inspection.runtimes import STANDARD, RuntimeRelease, find_runtimes, of_type
 from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.onnx.graph import (
+    copy_model,
+    element_types,
+    inline_functions,
+    nested_nodes,
+    standard_opset,
+)
 from tts_compress.onnx.modules import INTEGER_LAYERS
 from tts_compress.onnx.session import open_session
 
@@ -24,9 +33,49 @@ _HERE = "onnxruntime"
 _NAMED = 4
 """Operators left to another runtime that a terminal names."""
 
+_ZERO_POINTS = {
+    "QLinearConcat": 1,
+    **dict.fromkeys(("QLinearAdd", "QLinearConv", "QLinearMul"), 7),
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), 4),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), 4),
+}
+"""Position of the output's zero point among the inputs, which has the output's type."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """An operator and the element type of its first input."""
+
+    name: str
+    """With its domain."""
+
+    element: str | None
+    """ONNX's name of the type in lower case; None where it is not known."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class _Needs:
+    """Requirements of a graph on a runtime."""
+
+    operators: Mapping[_Operator, int]
+    """Numbers of nodes other than constants, with those of functions in the place of calls."""
+
+    functions: Mapping[str, int]
+    """Numbers of calls of the model's own functions."""
+
+    opset: int
+    """Version of the standard operators."""
+
+    ir: int
+    open_sizes: tuple[str, ...]
+    """Inputs with a size that is not fixed."""
+
+    metadata: frozenset[str]
+    """Keys of the model's metadata."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeVerdict:
     """The answer to whether a runtime plays a model."""
 
     runtime: str
@@ -58,7 +107,7 @@ class Verdict:
     advice: str | None
 
 
-def check_runtime(model: Model, name: str) -> Verdict:
+def check_runtime(model: Model, name: str) -> RuntimeVerdict:
     """Return whether a runtime plays a model.
 
     Args:
@@ -74,7 +123,7 @@ def check_runtime(model: Model, name: str) -> Verdict:
             f"'{model.spec}' is no ONNX graph, which is what these runtimes play; give an .onnx "
             "file or an artifact of one (tts-compress export writes those of some systems)"
         )
-    needs = [read_needs(model.graph(part)) for part in model.parts]
+    needs = [_read_needs(model.graph(part)) for part in model.parts]
     wanted, *_ = releases = find_runtimes(name)
     order = list(wanted.file.releases)
     playing = {r.release for r in releases if not _obstacles(needs, r, model.family)}
@@ -83,7 +132,7 @@ def check_runtime(model: Model, name: str) -> Verdict:
     if wanted.release in playing and (refused := list(_refusals(model, wanted))):
         problems, playing = refused, set[str]()
     asked = name.partition(":")[2]
-    return Verdict(
+    return RuntimeVerdict(
         runtime=wanted.name,
         release=wanted.release,
         unknown_release=None if f"{asked}.".startswith(f"{wanted.release}.") else asked or None,
@@ -100,7 +149,7 @@ def check_runtime(model: Model, name: str) -> Verdict:
     )
 
 
-def verdict_lines(verdict: Verdict) -> list[RenderableType]:
+def verdict_lines(verdict: RuntimeVerdict) -> list[RenderableType]:
     """Return a verdict as lines for a terminal."""
     known = " by its documentation" if verdict.evidence == "documentation" else ""
     head = f"{verdict.runtime} {verdict.release}: "
@@ -124,7 +173,7 @@ def verdict_lines(verdict: Verdict) -> list[RenderableType]:
     return [*lines, *([f"  {verdict.advice}"] if verdict.advice else [])]
 
 
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
+def verdict_document(verdict: RuntimeVerdict) -> dict[str, Any]:
     """Return a verdict as plain data."""
     return asdict(verdict)
 
@@ -133,31 +182,31 @@ def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _obstacles(needs: Sequence[Needs], runtime: Runtime, family: str) -> bool:
+def _obstacles(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> bool:
     """Return True if something keeps a model from playing."""
     return bool(_missing(needs, runtime)) or any(_problems(needs, runtime, family))
 
 
-def _lacking(need: Needs, runtime: Runtime) -> Counter[str]:
+def _lacking(need: _Needs, runtime: RuntimeRelease) -> Counter[str]:
     """Return the operators of a graph that a runtime has not itself."""
-    found: Counter[str] = Counter()
+    lacking: Counter[str] = Counter()
     for operator, count in need.operators.items():
         if operator.name not in runtime.operators:
-            found[operator.name] += count
+            lacking[operator.name] += count
         elif (typed := of_type(operator.name, operator.element or "")) in runtime.lacks:
-            found[typed] += count
+            lacking[typed] += count
     if not runtime.file.functions:
-        found.update(need.functions)
-    return found
+        lacking.update(need.functions)
+    return lacking
 
 
-def _missing(needs: Sequence[Needs], runtime: Runtime) -> dict[str, int]:
+def _missing(needs: Sequence[_Needs], runtime: RuntimeRelease) -> dict[str, int]:
     """Return the operators that neither a runtime has nor the one behind it."""
     computing = runtime.fallback or runtime
     return dict(sum((_lacking(need, computing) for need in needs), Counter[str]()))
 
 
-def _on_fallback(needs: Sequence[Needs], runtime: Runtime) -> dict[str, int]:
+def _on_fallback(needs: Sequence[_Needs], runtime: RuntimeRelease) -> dict[str, int]:
     """Return the operators that the runtime behind another one computes for it."""
     if runtime.fallback is None:
         return {}
@@ -165,7 +214,7 @@ def _on_fallback(needs: Sequence[Needs], runtime: Runtime) -> dict[str, int]:
     return dict(lacking - Counter(_missing(needs, runtime)))
 
 
-def _problems(needs: Sequence[Needs], runtime: Runtime, family: str) -> Iterator[str]:
+def _problems(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> Iterator[str]:
     """Yield sentences on what keeps a model from playing, besides operators."""
     opset, ir = max(need.opset for need in needs), max(need.ir for need in needs)
     if runtime.opset is not None and opset > runtime.opset:
@@ -186,8 +235,8 @@ def _problems(needs: Sequence[Needs], runtime: Runtime, family: str) -> Iterator
         )
 
 
-def _refusals(model: OnnxGraph, runtime: Runtime) -> Iterator[str]:
-    """Yield why the onnxruntime that is installed here, if it is the one, does not open graphs."""
+def _refusals(model: OnnxGraph, runtime: RuntimeRelease) -> Iterator[str]:
+    """Yield why the onnxruntime that is installed here does not open graphs, if it is the one."""
     installed = onnxruntime.__version__
     if runtime.name == _HERE and f"{installed}.".startswith(f"{runtime.release}."):
         for name, part in model.parts.items():
@@ -197,7 +246,7 @@ def _refusals(model: OnnxGraph, runtime: Runtime) -> Iterator[str]:
                 yield f"{installed} is installed here, and {error}"
 
 
-def _advice(model: Model, runtime: Runtime, lacking: Mapping[str, int]) -> str | None:
+def _advice(model: Model, runtime: RuntimeRelease, lacking: Mapping[str, int]) -> str | None:
     """Return a sentence on the scheme to use instead, where operators are lacking."""
     if not lacking:
         return None
@@ -221,3 +270,66 @@ def _is_made_by(model: Model, scheme: str) -> bool:
     form = words[words.index("--format") + 1] if "--format" in words else None
     same = model.manifest.scheme == words[words.index("--scheme") + 1]
     return same and form in (None, model.manifest.recipe.get("format"))
+
+
+def _read_needs(model: onnx.ModelProto) -> _Needs:
+    """Return what a graph asks of a runtime.
+
+    Raises:
+        ModelError: A function of its own calls itself.
+    """
+    own = {(function.domain, function.name) for function in model.functions}
+    calls = Counter(
+        _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own
+    )
+    plain = inline_functions(model) if own else model
+    types = _element_types(plain)
+    operators = Counter(
+        _Operator(_name(node), types.get(node.input[0]) if node.input else None)
+        for node in nested_nodes(plain.graph.node)
+        if node.op_type != "Constant"
+    )
+    return _Needs(
+        operators=operators,
+        functions=calls,
+        opset=standard_opset(model),
+        ir=model.ir_version,
+        open_sizes=tuple(_open_sizes(model.graph)),
+        metadata=frozenset(entry.key for entry in model.metadata_props),
+    )
+
+
+def _name(node: onnx.NodeProto) -> str:
+    return f"{node.domain or STANDARD}.{node.op_type}"
+
+
+def _with_quantized_types(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy that records the types of onnxruntime's integer operators, unknown to onnx."""
+    copy = copy_model(model)
+    stored = {tensor.name: tensor.data_type for tensor in copy.graph.initializer}
+    for node in copy.graph.node:
+        place = _ZERO_POINTS.get(node.op_type, len(node.input))
+        if node.domain and place < len(node.input) and node.input[place] in stored:
+            value = copy.graph.value_info.add(name=node.output[0])
+            value.type.tensor_type.elem_type = stored[node.input[place]]
+    return copy
+
+
+def _element_types(model: onnx.ModelProto) -> dict[str, str]:
+    """Return the element types of the main graph's tensors that are known or can be inferred."""
+    # Types only refine the answer: a graph that cannot be inferred is judged by its operators.
+    with suppress(shape_inference.InferenceError, ValueError, RuntimeError):
+        model = shape_inference.infer_shapes(_with_quantized_types(model))
+    names = {number: name.lower() for name, number in TensorProto.DataType.items()}
+    types = element_types(model.graph)
+    return {name: names[number] for name, number in types.items() if number}
+
+
+def _open_sizes(graph: onnx.GraphProto) -> Iterator[str]:
+    """Yield inputs whose shape has a size that is not a number."""
+    stored = {tensor.name for tensor in graph.initializer}
+    for value in graph.input:
+        shape = value.type.tensor_type.shape
+        fixed = all(size.HasField("dim_value") for size in shape.dim)
+        if value.name not in stored and not (fixed and value.type.tensor_type.HasField("shape")):
+            yield value.name

@@ -1,23 +1,72 @@
-"""The document of a sweep from the reports of all pairs, and its files."""
+"""The document of a sweep from the reports of all pairs, its table, and its files."""
 
+import csv
+import io
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest
 from tts_compress.errors import EvaluationError, TTSCompressError, reason
 from tts_compress.evaluation.gates import Gates, gate, read_gates
-from tts_compress.evaluation.result import REPORT_NAME, Evaluation
+from tts_compress.evaluation.metric import Document, Record
+from tts_compress.evaluation.result import REPORT_NAME, Evaluation, Figures
 from tts_compress.folders import temporary_folder
 from tts_compress.progress import Progress
-from tts_compress.publish.card import weights_of
-from tts_compress.report import render_document
-from tts_compress.sweep.document import Entry, SweepReport, table_of
-from tts_compress.sweep.plan import OpenPlan
+from tts_compress.report import write_document
+from tts_compress.report.card import weights_of
+from tts_compress.sweep.plan import Failure, OpenPlan, Unit
 from tts_compress.sweep.results import Results, wrong_result
-from tts_compress.sweep.units import Failure, Unit
 
 DOCUMENT = "sweep.json"
 PAGE = "index.html"
 _TABLE = "sweep.csv"
+
+
+class _Pair(Record):
+    """A voice and a scheme."""
+
+    voice: str
+    scheme: str
+    report: str
+    """Path of the page, from the sweep's folder on."""
+
+
+class Entry(Figures, _Pair):
+    """A voice by a scheme, and the figures of its evaluation."""
+
+    gates: dict[str, bool]
+    """True for those that passed, by name."""
+
+
+class SweepReport(Document):
+    """The document."""
+
+    format_version: Literal[1] = 1
+    suite: str
+    suite_sha256: str
+    recognizer: str
+    voices: tuple[str, ...]
+    """Specs."""
+
+    schemes: tuple[str, ...]
+    units: int
+    """Number of all units."""
+
+    left: int
+    """Units that are not done yet, and that nothing is known to prevent."""
+
+    entries: tuple[Entry, ...]
+    failures: tuple[Failure, ...]
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every pair has its report."""
+        return not (self.failures or self.left)
+
+    @property
+    def passed(self) -> bool:
+        """True if every pair that has a report passed every gate."""
+        return all(all(entry.gates.values()) for entry in self.entries)
 
 
 def merge_reports(
@@ -63,32 +112,41 @@ def merge_reports(
     )
 
 
-def write_sweep(found: SweepReport, results: Results) -> None:
+def write_sweep(report: SweepReport, results: Results) -> None:
     """Write the document, its table and its page.
 
     Raises:
         ArtifactError: They cannot be written.
         MissingExtraError: The page needs jinja2 and matplotlib; the other two are written.
     """
-    results.files.write(DOCUMENT, found.to_json().encode())
-    results.files.write(_TABLE, table_of(found).encode())
-    page = render_document("tts_compress.sweep.page:render_page", found)
-    results.files.write(PAGE, page.encode())
+    write_document(
+        report,
+        (PAGE, "tts_compress.sweep.page:render_page"),
+        {_TABLE: table_of(report), DOCUMENT: report.to_json()},
+        lambda name, text: results.files.write(name, text.encode()),
+    )
 
 
-def _publish(unit: Unit, plan: OpenPlan, results: Results, gates: Sequence[Gates]) -> Entry:
-    """Copy a pair's report to its place; return its entry."""
-    place = f"reports/{'/'.join(unit.chain)}"
+def _publish(unit: Unit, plan: OpenPlan, results: Results, judges: Sequence[Gates]) -> Entry:
+    """Copy a pair's report to where people find it; return its entry."""
+    folder = f"reports/{'/'.join(unit.chain)}"
     try:
         report = Evaluation.from_json(results.read(unit.key, REPORT_NAME))
     except EvaluationError as error:
         raise wrong_result(unit.key, f"is {reason(error)}") from error
     _check(report, unit, plan, results)
-    with temporary_folder() as folder:
-        results.get(unit.key, folder)
-        for path in folder.iterdir():
-            results.files.write(f"{place}/{path.name}", path)
-    return _entry(unit, report, f"{place}/report.html", gates)
+    with temporary_folder() as copies:
+        results.get(unit.key, copies)
+        for path in copies.iterdir():
+            results.files.write(f"{folder}/{path.name}", path)
+    voice, scheme = unit.chain
+    return Entry(
+        voice=voice,
+        scheme=scheme,
+        report=f"{folder}/report.html",
+        gates={gates.name: gate(report, gates).passed for gates in judges},
+        **report.headline().model_dump(),
+    )
 
 
 def _check(report: Evaluation, unit: Unit, plan: OpenPlan, results: Results) -> None:
@@ -110,30 +168,6 @@ def _check(report: Evaluation, unit: Unit, plan: OpenPlan, results: Results) -> 
         if right is not None and stated != right:
             problem = f"is a report of another {name}: {stated!r:.40}, not {right!r:.40}"
             raise wrong_result(unit.key, problem)
-
-
-def _entry(unit: Unit, report: Evaluation, page: str, gates: Sequence[Gates]) -> Entry:
-    voice, scheme = unit.chain
-    speed, wer, opinion = report.latency, report.wer, report.dnsmos_overall
-    return Entry(
-        voice=voice,
-        scheme=scheme,
-        report=page,
-        reference_bytes=report.size.reference_bytes,
-        candidate_bytes=report.size.candidate_bytes,
-        size_ratio=report.size.ratio,
-        speed=speed.ratio,
-        speed_interval=speed.interval,
-        peak_bytes=report.memory.candidate.peak_bytes,
-        wer_reference=wer.reference,
-        wer_candidate=wer.candidate,
-        wer_delta=wer.delta,
-        wer_interval=wer.interval,
-        distortion=report.distortion and report.distortion.value,
-        dnsmos_reference=opinion and opinion.reference,
-        dnsmos_candidate=opinion and opinion.candidate,
-        gates={one.name: gate(report, one).passed for one in gates},
-    )
 
 
 def _logged(results: Results, units: Sequence[Unit]) -> list[Failure]:
@@ -165,3 +199,31 @@ def _count_left(units: Sequence[Unit], done: set[str], failed: Sequence[Failure]
         else:
             left += 1
     return left
+
+
+def table_of(report: SweepReport) -> str:
+    """Return the entries as CSV: a column for each number, rates as shares."""
+    text = io.StringIO()
+    # The same columns in every sweep, also in one without entries.
+    columns = [column for name in Entry.model_fields for column in _columns(name)]
+    gates = sorted({f"gate {name}" for entry in report.entries for name in entry.gates})
+    writer = csv.DictWriter(text, [*columns, *gates], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(map(_row, report.entries))
+    return text.getvalue()
+
+
+def _columns(name: str) -> list[str]:
+    """Return the columns of a field; those of the gates are of each sweep."""
+    if name == "gates":
+        return []
+    return [f"{name}_low", f"{name}_high"] if name.endswith("_interval") else [name]
+
+
+def _row(entry: Entry) -> dict[str, Any]:
+    row: dict[str, Any] = {f"gate {name}": passed for name, passed in entry.gates.items()}
+    for name, value in entry.model_dump(exclude={"gates"}).items():
+        columns = _columns(name)
+        values = (value or ("", "")) if len(columns) == 2 else (value,)
+        row |= dict(zip(columns, values, strict=True))
+    return row

@@ -1,1 +1,0 @@
-"""An artifact for others: its card, and its way to a hub."""
