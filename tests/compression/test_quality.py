@@ -80,7 +80,7 @@ def test_layers_of_what_takes_long_are_chosen_one_by_one() -> None:
     split = [group.name for group in split_long(groups, seconds, most=4)]
     assert split == ["a.0.x", "a.0.y", "a.1", "b"]
     assert split_long(groups, seconds, most=3) == list(groups)
-    slow = {name: 200 * spent for name, spent in seconds.items()}
+    slow = {name: 400 * spent for name, spent in seconds.items()}
     assert split_long(groups, slow, most=4) == list(groups)
 
 

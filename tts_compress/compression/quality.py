@@ -49,7 +49,7 @@ _FEWEST_CALLS = 12
 _NEGLIGIBLE = 0.004
 """Share of the time below which it is not asked what integers of a group would damage."""
 
-_LONG, _SPOKEN = 0.1, 12.0
+_LONG, _SPOKEN = 0.1, 25.0
 """Share of the time from which on the layers of a group are chosen one by one, where a call for
 each of the groups does not take more seconds than these."""
 

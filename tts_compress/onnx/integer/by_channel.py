@@ -25,12 +25,12 @@ from tts_compress.onnx.integer.emitter import CONTRIB
 from tts_compress.onnx.integer.segments import (
     Cut,
     Segments,
+    by_segment,
     find_cuts,
+    in_rows,
     join,
     per_gain,
-    result_begin,
     round_segments,
-    rows,
 )
 from tts_compress.onnx.weight_codes import WeightCodes
 from tts_compress.recipes.formats import Activations
@@ -113,18 +113,15 @@ def tensors_by_channel(graph: Graph, layers: Iterable[tuple[str, Activations]]) 
 
     Those that `per_gain` names are of the graph that `observe_per_gain` returns.
     """
-    forms: dict[str, set[Activations]] = {}
+    forms: dict[str, list[Activations]] = {}
     for output, form in layers:
-        forms.setdefault(output, set()).add(form)
+        forms.setdefault(output, []).append(form)
     wanted: dict[str, None] = {}
     for node in graph.nodes:
         output = node.output[0]
-        if output in forms:
-            wanted[node.input[0]] = None
-            if Activations.CHANNELS in forms[output]:
-                wanted[output] = None
-            if Activations.SEGMENTS in forms[output]:
-                wanted[per_gain(output)] = None
+        results = {Activations.CHANNELS: output, Activations.SEGMENTS: per_gain(output)}
+        for form in forms.get(output, ()):
+            wanted |= dict.fromkeys([node.input[0], results.get(form, node.input[0])])
     return list(wanted)
 
 
@@ -218,22 +215,17 @@ def _convolve_segments(
 ) -> None:
     """Emit a convolution of segments, whose results are rounded by channel and have its gains."""
     form, stem, made = layer.form, layer.stem, codes[per_gain(layer.name)]
-    channels = len(form.convolution.bias)
-    begin, end = result_begin(form, cut)
-    bounds = _bounds(graph, begin, end, 3)
+    bounds = _bounds(graph, *cut.window(form), 3)
     read = graph.make("Slice", [segments.codes, *bounds], f"{stem}.window")
     read = graph.make("Transpose", [read], f"{stem}.last", perm=[0, 2, 3, 1])
     result = _codes(graph, layer, read, layer.codes[:, :, None], layer.moved, made)
-    shape = graph.add_constant(f"{stem}.samples", np.array([0, 0, -1, channels]))
+    shape = graph.add_constant(f"{stem}.samples", np.array([0, 0, -1, len(form.convolution.bias)]))
     samples = graph.make("Reshape", [result, shape], f"{stem}.phases")
     first = graph.make("Transpose", [samples], f"{stem}.first", perm=[0, 3, 1, 2])
-    scales, zeros, _ = rows(graph, segments.gains, made, f"{stem}.rows")
-    row = graph.add_constant(f"{stem}.row", np.array([1, -1, cut.length * form.phases]))
-    real = graph.make("Reshape", [first, row], f"{stem}.rows_first")
-    real = graph.make("DequantizeLinear", [real, scales, zeros], f"{stem}.real", axis=1)
-    whole = graph.make("Shape", [first], f"{stem}.shape")
-    real = graph.make("Reshape", [real, whole], f"{stem}.segments")
-    real = join(graph, (form, stem), cut, layer.node.input[0], real)
+    ranges = by_segment(graph, segments.gains, made, f"{stem}.result")
+    size = cut.length * form.phases
+    real = in_rows(graph, "DequantizeLinear", first, size, ranges, f"{stem}.real")
+    real = join(graph, form, layer.node.input[0], real, f"{stem}.kept")
     bias = graph.add_constant(f"{stem}.bias", form.convolution.bias[:, None])
     graph.add("Add", [real, bias], [layer.name], graph.fresh(f"{stem}/Add"))
 
