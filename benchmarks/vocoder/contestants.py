@@ -17,7 +17,7 @@ from benchmarks.hifigan import (
     runs,
     sound,
 )
-from benchmarks.peers import PEER_CALLS, PeerCall
+from benchmarks.peers import PEER_CALLS, PeerCall, quantize_observed
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression import compress
 from tts_compress.evaluation.wav_files import write_float_wav
