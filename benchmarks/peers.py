@@ -23,6 +23,9 @@ from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.recipe import read_calibration_set
 
+PeerCall = Callable[[Path, Path, Iterator[Feeds]], None]
+"""Writes a compressed graph; the calls are inputs that ranges may be observed on."""
+
 _UTTERANCES = 8
 """The stock calibrator watches every activation of the graph; more costs minutes."""
 
@@ -73,7 +76,7 @@ _STATIC = partial(
 )
 """As onnxruntime's documentation advises for processors with VNNI."""
 
-PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
+PEER_CALLS: dict[str, PeerCall] = {
     # As sherpa-onnx does for its published INT8 voices.
     "dynamic-quint8": partial(_dynamic, weight_type=QuantType.QUInt8),
     "dynamic-default": _dynamic,
@@ -83,7 +86,6 @@ PEER_CALLS: dict[str, Callable[[Path, Path, Iterator[Feeds]], None]] = {
     # As sherpa-onnx does for its published FP16 voices.
     "fp16": _half,
 }
-"""Write a compressed graph, by name; the calls are inputs that ranges may be observed on."""
 
 
 def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:

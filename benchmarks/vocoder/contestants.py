@@ -3,11 +3,8 @@
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Literal
-
-from onnxruntime.quantization import QuantType, quantize_dynamic
+from typing import Literal
 
 from benchmarks.clips import Clip, Fold, middle_clip, split, write_feeds
 from benchmarks.hifigan import (
@@ -20,7 +17,7 @@ from benchmarks.hifigan import (
     runs,
     sound,
 )
-from benchmarks.peers import quantize_observed
+from benchmarks.peers import PEER_CALLS, PeerCall, quantize_observed
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression import compress
 from tts_compress.evaluation.samples import write_float_wav
@@ -65,53 +62,48 @@ def _int8(published: Published, fold: Fold, folder: Path) -> Vocoder:
     return runs(compress(open_graph(published.graph), "int8", calibration=feeds, quality="fast"))
 
 
-def _static(published: Published, fold: Fold, folder: Path, **settings: Any) -> Vocoder:
-    output = folder / "stock.onnx"
-    feeds = ({"mel": clip.mel} for clip in fold.calibration[:_FEW])
-    quantize_observed(published.graph, output, feeds, **settings)
-    return runs(open_graph(output))
+def _stock(call: PeerCall) -> Callable[[Published, Fold, Path], Vocoder]:
+    def make(published: Published, fold: Fold, folder: Path) -> Vocoder:
+        output = folder / "stock.onnx"
+        call(published.graph, output, ({"mel": clip.mel} for clip in fold.calibration[:_FEW]))
+        return runs(open_graph(output))
+
+    return make
 
 
-def _dynamic(published: Published, _: Fold, folder: Path, **settings: Any) -> Vocoder:
-    output = folder / "stock.onnx"
-    quantize_dynamic(str(published.graph), str(output), **settings)
-    return runs(open_graph(output))
+_STOCK = {
+    "stock-dynamic": ("`quantize_dynamic` as it comes", PEER_CALLS["dynamic-default"]),
+    "stock-dynamic-quint8": (
+        "`quantize_dynamic(weight_type=QUInt8)`",
+        PEER_CALLS["dynamic-quint8"],
+    ),
+    "stock-static-per-channel": (
+        "`quantize_static(per_channel=True, activation_type=QUInt8)`",
+        PEER_CALLS["static"],
+    ),
+    NAIVE: ("`quantize_static` as it comes: QDQ, one scale a tensor, min-max", quantize_observed),
+}
 
-
-_CHANNELS = partial(_static, per_channel=True, activation_type=QuantType.QUInt8)
-_UNSIGNED = partial(_dynamic, weight_type=QuantType.QUInt8)
-
-CONTESTANTS = tuple(
-    Contestant(name=name, kind=kind, how=how, make=make)  # type: ignore[arg-type]
-    for name, kind, how, make in (
-        (FP32, "fp32", "the ONNX graph", lambda of, *_: runs(open_graph(of.graph))),
-        (
-            OURS,
-            "ours",
-            '`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
-            _int8,
-        ),
-        (
-            "int8-torch",
-            "ours",
-            '`compress(module, "int8")`, in torch',
-            lambda of, *_: calls(compress(load_generator(of.checkpoint), "int8")),
-        ),
-        ("stock-dynamic", "stock", "`quantize_dynamic` as it comes", _dynamic),
-        ("stock-dynamic-quint8", "stock", "`quantize_dynamic(weight_type=QUInt8)`", _UNSIGNED),
-        (
-            "stock-static-per-channel",
-            "stock",
-            "`quantize_static(per_channel=True, activation_type=QUInt8)`",
-            _CHANNELS,
-        ),
-        (
-            NAIVE,
-            "stock",
-            "`quantize_static` as it comes: QDQ, one scale a tensor, min-max",
-            _static,
-        ),
-    )
+CONTESTANTS = (
+    Contestant(
+        name=FP32, kind="fp32", how="the ONNX graph", make=lambda of, *_: runs(open_graph(of.graph))
+    ),
+    Contestant(
+        name=OURS,
+        kind="ours",
+        how='`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
+        make=_int8,
+    ),
+    Contestant(
+        name="int8-torch",
+        kind="ours",
+        how='`compress(module, "int8")`, in torch',
+        make=lambda of, *_: calls(compress(load_generator(of.checkpoint), "int8")),
+    ),
+    *(
+        Contestant(name=name, kind="stock", how=how, make=_stock(call))
+        for name, (how, call) in _STOCK.items()
+    ),
 )
 
 
