@@ -23,10 +23,7 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
-from tts_compress.qat.graph.subgraph import (  # noqa: E402
-    extract_subgraph,
-    voice_subgraph,
-)
+from tts_compress.qat.graph.subgraph import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.losses import log_mel_loss, waveform_loss  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
@@ -99,7 +96,9 @@ def test_vocoder_loses_as_much_as_deployed(assets: Path, tmp_path: Path) -> None
     conversion, calibration, feeds = _prepare(model, 4, tmp_path / "feeds.npz")
     graphs = (conversion.graph, convert(conversion))
     original, deployed = (open_session(g, "mel", 1).run(None, feeds)[0] for g in graphs)
-    network = build_student(conversion, extract_subgraph(conversion.graph), calibration=calibration)
+    outputs = [output.name for output in conversion.graph.graph.output]
+    whole = last_part(conversion.graph, lambda _: True, outputs)
+    network = build_student(conversion, whole, calibration=calibration)
     with torch.no_grad():
         (audio,) = network(torch.from_numpy(feeds["mel"]))
     expected = _losses(deployed, original)

@@ -22,7 +22,9 @@ from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
 from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
 from tts_compress.qat.graph.subgraph import (  # noqa: E402
+    Subgraph,
     extract_subgraph,
+    last_part,
     voice_subgraph,
 )
 
@@ -73,7 +75,7 @@ def _values(*shape: int) -> Any:
 def test_whole_graph_computes_the_same(run_part: Callable[..., list[Any]]) -> None:
     feeds = {"x": _values(2, 2, 9), "s": _values(2, 4, 1)}
     expected = run_part(_graph(), feeds, ["y", "z", "w"])
-    network = GraphNetwork(extract_subgraph(_graph()))
+    network = GraphNetwork(_whole(_graph()))
     made = network(*(torch.from_numpy(feeds[name]) for name in network.inputs))
     for found, wanted in zip(made, expected, strict=True):
         np.testing.assert_allclose(found.detach().numpy(), wanted, atol=1e-5)
@@ -87,11 +89,11 @@ def test_part_holds_what_its_outputs_need_and_nothing_more() -> None:
 
 
 def test_trained_constants_are_those_that_nobody_else_reads() -> None:
-    network = GraphNetwork(extract_subgraph(_graph(), None, ["y"]))
+    network = GraphNetwork(_whole(_graph(), "y"))
     names = ("one.weight", "one.bias", "two.weight", "two")
     assert [name for name in names if network.trained(name) is not None] == [names[0], names[2]]
     assert len(list(network.parameters())) == 2
-    whole = GraphNetwork(extract_subgraph(_graph()))
+    whole = GraphNetwork(_whole(_graph()))
     assert [name for name in names if whole.trained(name) is not None] == [*names[:3]]
 
 
@@ -108,7 +110,7 @@ def test_cut_that_cannot_be_is_refused(inputs: list[str], outputs: list[str], pr
 
 
 def test_gradients_reach_inputs_and_parameters() -> None:
-    network = GraphNetwork(extract_subgraph(_graph(), None, ["y"]))
+    network = GraphNetwork(_whole(_graph(), "y"))
     x = torch.from_numpy(_values(1, 2, 9)).requires_grad_()
     (made,) = network(x, torch.zeros(1, 4, 1))
     made.square().sum().backward()
@@ -117,7 +119,7 @@ def test_gradients_reach_inputs_and_parameters() -> None:
 
 
 def test_copy_shares_nothing_and_state_goes_from_one_to_another() -> None:
-    network = GraphNetwork(extract_subgraph(_graph(), None, ["y"]))
+    network = GraphNetwork(_whole(_graph(), "y"))
     other = copy.deepcopy(network)
     x, s = torch.from_numpy(_values(1, 2, 9)), torch.zeros(1, 4, 1)
     with torch.no_grad():
@@ -162,7 +164,7 @@ def test_everything_a_text_needs_computes_the_same(tiny: GraphModel) -> None:
     graph = feed_noise(prepare(tiny.graph()))
     (feeds, *_) = tiny.calibration_calls([_TEXT], seed=3)
     (call,) = record_tensors(tiny.graph(), ["output"], [feeds])
-    network = GraphNetwork(extract_subgraph(graph))
+    network = GraphNetwork(_whole(graph))
     with torch.no_grad():
         (audio,) = network(*(torch.from_numpy(np.array(feeds[n])) for n in network.inputs))
     np.testing.assert_allclose(audio.numpy(), call["output"], atol=1e-4)
@@ -199,3 +201,9 @@ def test_voice_of_several_speakers_is_told_which(choir_path: Path) -> None:
         with torch.no_grad():
             _, audio = network(torch.from_numpy(seen[part.inputs[0]]), torch.tensor([speaker]))
         np.testing.assert_allclose(audio.numpy(), seen[part.outputs[1]], atol=1e-4)
+
+
+def _whole(model: onnx.ModelProto, *outputs: str) -> Subgraph:
+    """Return everything that some outputs depend on, by default all."""
+    names = [output.name for output in model.graph.output]
+    return last_part(model, lambda _: True, outputs or names)

@@ -22,7 +22,11 @@ from tts_compress.qat.graph.student import (  # noqa: E402
     build_student,
     plan_rounding,
 )
-from tts_compress.qat.graph.subgraph import extract_subgraph  # noqa: E402
+from tts_compress.qat.graph.subgraph import (  # noqa: E402
+    Subgraph,
+    extract_subgraph,
+    last_part,
+)
 from tts_compress.recipes.formats import Observer  # noqa: E402
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule  # noqa: E402
 
@@ -72,9 +76,7 @@ def _answers(conversion: Conversion, signal: Any) -> tuple[Any, Any, Any]:
     """Return the outputs of the original, the finished graph and the network in torch."""
     sessions = (open_session(model, "x", 1) for model in (conversion.graph, convert(conversion)))
     real, finished = (session.run(None, {"x": signal})[0] for session in sessions)
-    network = build_student(
-        conversion, extract_subgraph(conversion.graph), calibration=_CALIBRATION
-    )
+    network = build_student(conversion, _whole(conversion.graph), calibration=_CALIBRATION)
     with torch.no_grad():
         (trained,) = network(torch.from_numpy(signal))
     return real, finished, trained.numpy()
@@ -133,7 +135,7 @@ def test_every_observed_range_is_trained(vocoder: onnx.ModelProto) -> None:
 
 def test_part_without_integers_is_refused(vocoder: onnx.ModelProto) -> None:
     conversion = _conversion(vocoder, [{"match": "net.post"}], "qdq")
-    part = extract_subgraph(conversion.graph, None, ["joined"])
+    part = _whole(conversion.graph, "joined")
     with pytest.raises(QuantizationError, match="no weight of the part that is trained is rounded"):
         build_student(conversion, part, calibration=_CALIBRATION)
 
@@ -141,4 +143,10 @@ def test_part_without_integers_is_refused(vocoder: onnx.ModelProto) -> None:
 def test_half_precision_arithmetic_is_refused(vocoder: onnx.ModelProto) -> None:
     conversion = _conversion(vocoder, [{"weights": "float16", "activations": "float16"}], "qdq")
     with pytest.raises(QuantizationError, match=r"module 'net\.pre' computes in float16"):
-        build_student(conversion, extract_subgraph(conversion.graph), calibration=_CALIBRATION)
+        build_student(conversion, _whole(conversion.graph), calibration=_CALIBRATION)
+
+
+def _whole(model: onnx.ModelProto, *outputs: str) -> Subgraph:
+    """Return everything that some outputs depend on, by default all."""
+    names = [output.name for output in model.graph.output]
+    return last_part(model, lambda _: True, outputs or names)

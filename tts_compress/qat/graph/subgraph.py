@@ -36,37 +36,32 @@ class Subgraph:
 
 
 def extract_subgraph(
-    model: onnx.ModelProto,
-    inputs: Sequence[str] | None = None,
-    outputs: Sequence[str] | None = None,
+    model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Subgraph:
     """Return the part of a graph between given tensors.
 
     Args:
         model: It is not changed.
-        inputs: Tensors that the part is given, of whatever type; by default the inputs of the graph
-            that its outputs depend on.
-        outputs: Tensors that it makes; by default all outputs of the graph.
+        inputs: Tensors that the part is given, of whatever type.
+        outputs: Tensors that it makes.
     """
     graph = Graph(copy_model(model))
     stored = initializer_names(model.graph)
     for node in graph.nodes:
-        node.output[:] = ["" if tensor in (inputs or ()) else tensor for tensor in node.output]
-    graph.outputs = names = list(graph.outputs if outputs is None else outputs)
+        node.output[:] = ["" if tensor in inputs else tensor for tensor in node.output]
+    graph.outputs = list(outputs)
     everything = graph.nodes
     part = graph.finish()
     inside = {tensor for node in part.graph.node for tensor in node.output if tensor}
     read = {tensor for node in part.graph.node for tensor in tensors_read(node)}
-    if inputs is None:
-        inputs = [name for name in graph.inputs if name in read - stored]
-    if missing := sorted(read.union(names) - inside - stored - set(inputs)):
+    if missing := sorted(read.union(outputs) - inside - stored - set(inputs)):
         raise QuantizationError(
             f"that part of the graph also depends on {', '.join(missing)}; name the inputs of the "
             "graph among them, or tensors behind them, as inputs of the part"
         )
     others = (node for node in everything if not inside.intersection(node.output))
     shared = set[str]().union(*map(tensors_read, others)) & stored & read
-    for values, wanted in ((part.graph.input, inputs), (part.graph.output, names)):
+    for values, wanted in ((part.graph.input, inputs), (part.graph.output, outputs)):
         del values[:]
         values.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
     return Subgraph(model=part, shared=frozenset(shared))
