@@ -60,7 +60,7 @@ class Environment(Config):
     """Its interpreter, at the same place on every machine; by default the one that runs this."""
 
     runtime_env: dict[str, Any] = Field(default_factory=dict)
-    """Ray's `runtime_env` of the actors that do its units, such as `{pip = ["f5-tts"]}`."""
+    """Ray's `runtime_env` of the tasks that do its units, such as `{pip = ["f5-tts"]}`."""
 
 
 class Scheme(Config):
