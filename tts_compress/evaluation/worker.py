@@ -43,9 +43,13 @@ class _ModelHost:
         """Speak by a prompt, in a language and as a speaker from now on; None changes nothing."""
         if prompt is not None:
             assert isinstance(self._model, Prompted), "only such models are given one"
-            recording = Path(prompt["audio"]) if prompt["audio"] else None
-            spoken = Prompt(recording, prompt["text"], prompt["description"])
-            self._model = self._model.with_prompt(spoken)
+            self._model = self._model.with_prompt(
+                Prompt(
+                    audio=Path(prompt["audio"]) if prompt["audio"] else None,
+                    text=prompt["text"],
+                    description=prompt["description"],
+                )
+            )
         if language is not None:
             assert isinstance(self._model, Multilingual), "only such models are asked"
             self._model = self._model.with_language(language)
