@@ -26,7 +26,7 @@ from tts_compress.sweep.plan import (
     Kind,
     Opened,
     OpenPlan,
-    Scheme,
+    PlannedScheme,
     Settings,
     Unit,
     units_of,
@@ -107,7 +107,7 @@ def make_tasks(shape: Shape, output: str) -> tuple[OpenPlan, list[Task]]:
     """Return the units of as many made-up voices."""
     plan = OpenPlan(
         voices=("demo",),
-        schemes=tuple(Scheme(name=name, scheme=name) for name in _SCHEMES[: shape.schemes]),
+        schemes=tuple(PlannedScheme(name=name, scheme=name) for name in _SCHEMES[: shape.schemes]),
         output=output,
         suite=read_suite("en-quick"),
         calibration=None,

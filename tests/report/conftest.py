@@ -13,7 +13,7 @@ from tts_compress.evaluation import result as doc
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics import cost, error_rates
 from tts_compress.evaluation.metrics.pacing import Duration
-from tts_compress.evaluation.metrics.signal import Distances, Health, Signal
+from tts_compress.evaluation.metrics.signal import Health, MeanAndTail, Signal
 from tts_compress.evaluation.opus import encode_opus
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def make_evaluation() -> doc.Evaluation:
         ),
         "signal": Signal(
             log_mel_distance_db=1.61,
-            log_mel_distance=Distances(mean=1.61, p95=2.2),
+            log_mel_distance=MeanAndTail(mean=1.61, p95=2.2),
             snr_db=38.4,
             equal_length=0.875,
             same_timing=0.75,

@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_written_is_one_plain_error(
 def test_a_missing_extra_does_not_lose_the_measurements(
     evaluation: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("html", "plots"):
+    for module in ("html", "pages"):
         monkeypatch.delitem(sys.modules, f"tts_compress.report.{module}", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError):

@@ -144,8 +144,7 @@ sys.modules[{package!r}] = None
 from pathlib import Path
 from tts_compress.errors import MissingExtraError
 from tts_compress.search.outcome import SearchResult, Sensitivity, write_result
-from tts_compress.sweep.report import SweepReport
-from tts_compress.sweep.report import write_sweep
+from tts_compress.sweep.report import SweepReport, write_sweep
 from tts_compress.sweep.results import open_results
 search, sensitivity, sweep = sys.argv[1:]
 folder = Path.cwd()

@@ -6,6 +6,7 @@ Examples:
 """
 
 from argparse import Namespace
+from dataclasses import asdict
 
 from tts_compress.cli.arguments import MODEL
 from tts_compress.cli.command import GATE_FAILED, GOOD, Command, Option, Output
@@ -26,12 +27,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Print what each runtime does with the model; exit code 1 where one does not play it."""
-    from tts_compress.inspection import (
-        check_runtime,
-        runtime_names,
-        verdict_document,
-        verdict_lines,
-    )
+    from tts_compress.inspection import check_runtime, runtime_names, verdict_lines
     from tts_compress.models import open_model
 
     model = open_model(options.model)
@@ -39,5 +35,5 @@ def run(options: Namespace) -> Output:
     names = [n for name in wanted for n in (runtime_names() if name == "all" else [name])]
     verdicts = [check_runtime(model, name) for name in dict.fromkeys(names)]
     lines = [line for verdict in verdicts for line in verdict_lines(verdict)]
-    document = {"model": model.spec, "runtimes": [verdict_document(v) for v in verdicts]}
+    document = {"model": model.spec, "runtimes": [asdict(v) for v in verdicts]}
     return Output(document, lines, GOOD if all(v.plays for v in verdicts) else GATE_FAILED)

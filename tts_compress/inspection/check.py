@@ -3,8 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import onnx
 import onnxruntime
@@ -126,7 +125,11 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
     needs = [_read_needs(model.graph(part)) for part in model.parts]
     wanted, *_ = releases = find_runtimes(name)
     order = list(wanted.file.releases)
-    playing = {r.release for r in releases if not _obstacles(needs, r, model.family)}
+    playing = {
+        r.release
+        for r in releases
+        if not (_missing(needs, r) or any(_problems(needs, r, model.family)))
+    }
     missing, left = _missing(needs, wanted), _on_fallback(needs, wanted)
     problems = list(_problems(needs, wanted, model.family))
     if wanted.release in playing and (refused := list(_refusals(model, wanted))):
@@ -173,18 +176,8 @@ def verdict_lines(verdict: RuntimeVerdict) -> list[RenderableType]:
     return [*lines, *([f"  {verdict.advice}"] if verdict.advice else [])]
 
 
-def verdict_document(verdict: RuntimeVerdict) -> dict[str, Any]:
-    """Return a verdict as plain data."""
-    return asdict(verdict)
-
-
 def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _obstacles(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> bool:
-    """Return True if something keeps a model from playing."""
-    return bool(_missing(needs, runtime)) or any(_problems(needs, runtime, family))
 
 
 def _lacking(need: _Needs, runtime: RuntimeRelease) -> Counter[str]:

@@ -60,10 +60,10 @@ class Environment(Config):
     """Its interpreter, at the same place on every machine; by default the one that runs this."""
 
     runtime_env: dict[str, Any] = Field(default_factory=dict)
-    """Ray's `runtime_env` of the actors that do its units, such as `{pip = ["f5-tts"]}`."""
+    """Ray's `runtime_env` of the tasks that do its units, such as `{pip = ["f5-tts"]}`."""
 
 
-class Scheme(Config):
+class PlannedScheme(Config):
     """A scheme, or a recipe of the user's."""
 
     name: str
@@ -128,7 +128,7 @@ class OpenPlan(Config):
     """A plan with everything that it names found: all that a process needs to do its units."""
 
     voices: tuple[str, ...]
-    schemes: tuple[Scheme, ...]
+    schemes: tuple[PlannedScheme, ...]
     output: str
     suite: Suite
     calibration: str | None
@@ -224,13 +224,13 @@ def _expand(spec: str, folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _scheme(given: str, folder: Path) -> Scheme:
+def _scheme(given: str, folder: Path) -> PlannedScheme:
     if not given.endswith(".toml"):
         name = find_scheme(given).name
-        return Scheme(name=name, scheme=name)
+        return PlannedScheme(name=name, scheme=name)
     path = data_file("calib/recipes", _found(given, folder))
     recipe = read_config(path, Recipe)
-    return Scheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))
+    return PlannedScheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))
 
 
 class Opened(Config):
@@ -268,7 +268,7 @@ class Unit(Config):
 
     kind: Kind
     voice: Opened
-    scheme: Scheme | None = None
+    scheme: PlannedScheme | None = None
     """None for the reference's speech."""
 
     shard: int | None = None
@@ -309,7 +309,9 @@ def hash_of(content: object) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def units_of(plan: OpenPlan, voice: Opened, scheme: Scheme, identity: Identity) -> list[Unit]:
+def units_of(
+    plan: OpenPlan, voice: Opened, scheme: PlannedScheme, identity: Identity
+) -> list[Unit]:
     """Return the units of a pair, those that others need first; the reference's are among them.
 
     Raises:

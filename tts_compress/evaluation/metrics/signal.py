@@ -27,7 +27,7 @@ _CLIPPED_SHARE = 0.001
 _SHORTEST_S = 0.1
 
 
-class Distances(Record):
+class MeanAndTail(Record):
     """A signal distance over utterances."""
 
     mean: float
@@ -40,7 +40,7 @@ class Signal(Record):
     log_mel_distance_db: float
     """Mean over utterances, decibels; frames aligned by time warping where the timing differs."""
 
-    log_mel_distance: Distances
+    log_mel_distance: MeanAndTail
     snr_db: float | None
     """Over the utterances of the same timing; None if there are none or they are identical."""
 
@@ -110,7 +110,7 @@ def _compute(run: Run) -> Signal:
     mean = float(np.mean(distances))
     return Signal(
         log_mel_distance_db=mean,
-        log_mel_distance=Distances(mean=mean, p95=float(np.quantile(distances, 0.95))),
+        log_mel_distance=MeanAndTail(mean=mean, p95=float(np.quantile(distances, 0.95))),
         snr_db=snr_db(differences),
         equal_length=float(np.mean([one.equal_length for one in differences])),
         same_timing=float(np.mean([one.same_timing for one in differences])),
