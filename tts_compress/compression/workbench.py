@@ -9,7 +9,7 @@ import onnx
 
 from tts_compress.artifact import CalibrationRecord
 from tts_compress.compression.calibration import open_calibration
-from tts_compress.models.base import OnnxGraph, TTSModel
+from tts_compress.models.base import OnnxGraph
 from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.histogram import Range, choose_range
 from tts_compress.onnx import integer
@@ -99,7 +99,7 @@ class Workbench:
     def base(self, form: Form) -> onnx.ModelProto:
         """Return the FP32 graph that is converted; not to be changed."""
         if form not in self._bases:
-            batch_one = isinstance(self.model, TTSModel)
+            batch_one = self.model.sample_rate is not None
             graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
             self._bases[form] = _Base(graph.model)
             calibration = self.recipe.calibration
