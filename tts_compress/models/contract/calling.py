@@ -206,13 +206,16 @@ class Caller:
         return _size_of(name, self._sizes[name], made)
 
     def _find_speakers(self) -> Mapping[str, int]:
-        names: Iterable[str] = next(iter(self._styles.values()), {})
+        found = _numbered(next(iter(self._styles.values()), {}))
         for role in (role for part in self._parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
-        numbers = names if isinstance(names, Mapping) else None
-        found = numbers or {name: number for number, name in enumerate(names)}
+                found = names if isinstance(names, dict) else _numbered(names)
         return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
 
 
 def _read_styles(
