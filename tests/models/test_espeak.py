@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.espeak import Espeak, espeak
 
 pytest.importorskip("piper")
@@ -61,7 +61,8 @@ def test_ids_are_those_of_piper_itself(demo: Path) -> None:
     voice = pytest.importorskip("piper").PiperVoice.load(demo)
     text = "Dr. Smith paid $3.50. [[ həlˈoʊ ]] there: U.S.A.!"
     expected = [voice.phonemes_to_ids(sentence) for sentence in voice.phonemize(text)]
-    assert load(demo)._sentences(text) == expected  # type: ignore[attr-defined]
+    config = PiperFile(demo.with_name(f"{demo.name}.json"))
+    assert config.sentences(text, longest=2_000) == expected
 
 
 def test_a_language_that_espeak_does_not_know_is_a_model_error() -> None:

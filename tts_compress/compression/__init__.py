@@ -19,7 +19,7 @@ from tts_compress.compression.verification import check_converted, run_original,
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
-from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel, TTSModel
+from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.onnx.quantize.convert import (
     STAGE,
     choose_eight_bits,
@@ -276,7 +276,7 @@ def _compress_graph(
             lambda: model.graph(part),
             recipe,
             calls,
-            batch_one=isinstance(model, TTSModel),
+            batch_one=model.sample_rate is not None,
             lengths=bench.lengths,
             progress=job.progress,
         )
@@ -295,7 +295,7 @@ def _compress_graph(
             conversion,
             recipe,
             calls,
-            sample_rate=model.sample_rate if isinstance(model, GraphModel) else None,
+            sample_rate=model.sample_rate,
             run=job.training,
         )
     finished = convert(conversion)

@@ -7,7 +7,7 @@ import onnx
 
 from tts_compress.artifact import CalibrationRecord
 from tts_compress.compression.calibration import open_calibration
-from tts_compress.models.base import OnnxGraph, TTSModel
+from tts_compress.models.base import OnnxGraph
 from tts_compress.numerics.histogram import Range
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import name_by_modules
@@ -81,7 +81,7 @@ class Workbench:
 
     def _base(self, form: Form) -> Observed:
         if form not in self._observed:
-            batch_one = isinstance(self.model, TTSModel)
+            batch_one = self.model.sample_rate is not None
             graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
             name_by_modules(graph.model.graph)
             calibration = self.recipe.calibration

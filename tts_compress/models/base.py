@@ -293,6 +293,10 @@ class OnnxGraph(Model, Protocol):
         The first one has an empty name: its components are those of its modules' names.
         """
 
+    @property
+    def sample_rate(self) -> int | None:
+        """Samples per second of its speech, Hz; None for graphs that speak no texts."""
+
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph that the caller may change."""
 
@@ -306,7 +310,7 @@ class OnnxGraph(Model, Protocol):
 
 
 @runtime_checkable
-class GraphModel(OnnxGraph, TTSModel, Protocol):
+class GraphModel(TTSModel, OnnxGraph, Protocol):
     """A text-to-speech model in ONNX."""
 
     def calibration_calls(

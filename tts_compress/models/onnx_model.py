@@ -66,6 +66,11 @@ class OnnxModel:
     def __repr__(self) -> str:
         return shown_model(self)
 
+    @property
+    def sample_rate(self) -> int | None:
+        """None: it speaks no texts."""
+        return None
+
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph.
 

@@ -160,6 +160,29 @@ def test_a_piper_voice_beside_a_contract_stays_one(tiny_path: Path, tmp_path: Pa
     assert open_model(tmp_path / tiny_path.name).family == "piper"
 
 
+def test_a_piper_voice_may_be_called_in_another_way(tiny_path: Path, tmp_path: Path) -> None:
+    """Its numbers are those of the file beside it, but for what the contract states."""
+    for file in (tiny_path, tiny_path.with_name(f"{tiny_path.name}.json")):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    text = 'version = 1\nbase = "piper"\nname = "slow"\ninput.scales.value = [0.5, 2, 0.25]'
+    (tmp_path / "contract.toml").write_text(text, encoding="utf-8")
+    voice: Any = load(tmp_path / tiny_path.name)
+    assert (voice.family, voice.sample_rate, voice.language) == ("contract", 16000, "en-us")
+    usual: Any = load(tiny_path)
+    [[call], [other]] = ([*v.calibration_calls(["Go on."], seed=0)] for v in (voice, usual))
+    assert call["scales"].tolist() == [0.5, 2.0, 0.25]
+    assert other["scales"].tolist() == pytest.approx([0.667, 1.0, 0.8])
+    assert np.array_equal(call["input"], other["input"])
+    saved = voice.save(tmp_path / "out")
+    assert {file.name for file in saved.iterdir()} == {
+        *(tiny_path.name, f"{tiny_path.name}.json", "contract.toml"),
+    }
+    assert np.array_equal(
+        load(saved / tiny_path.name).synthesize("Go on.").samples,
+        voice.synthesize("Go on.").samples,
+    )
+
+
 def test_a_contract_goes_before_a_file_that_piper_has(stranger: Path) -> None:
     """The configuration of another system is named like Piper's."""
     config = stranger.with_name(f"{stranger.name}.json")

@@ -64,7 +64,7 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
     voice: Any = load(path)
     assert isinstance(load(path), GraphModel)
     assert (voice.family, voice.sample_rate, voice.language) == ("contract", 24000, "en-us")
-    assert [*voice.speakers] == ["af_heart", "am_adam"]
+    assert dict(voice.speakers) == {"af_heart": 0, "am_adam": 1}
     session = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions())
     ids = [int(word) for word in _IDS.split()[1:]]
     for speaker in ("af_heart", "am_adam"):

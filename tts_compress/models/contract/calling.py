@@ -1,6 +1,6 @@
-"""Values for the inputs of the graphs that speak a text."""
+"""Calls of the graphs that speak a text: values for their inputs, and what flows between them."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from tts_compress.models.contract.inputs import (
 from tts_compress.models.contract.parts import Part
 from tts_compress.models.contract.reading import Explained
 from tts_compress.models.contract.schema import Size
+from tts_compress.models.contract.spectra import to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
@@ -53,8 +54,13 @@ class Call:
     speaker: str | None
 
 
+Run = Callable[[int, Feeds, Seed], list[Any]]
+"""Runs the graph at a position on its own inputs, with noise of a seed where it draws any: →
+`Part.returns`."""
+
+
 class Caller:
-    """Makes the inputs of a voice's graphs, by its contract.
+    """Runs the graphs of a voice one after the other, each as often as its contract states.
 
     Args:
         found: The contract, with the files that it names.
@@ -85,7 +91,7 @@ class Caller:
             own = None if seed is None else (seed, index)
             yield Call(symbols=symbols, seed=own, speaker=speaker)
 
-    def feeds(self, position: int, call: Call, made: Made, step: int = 0) -> Feeds:
+    def _feeds(self, position: int, call: Call, made: Made, step: int = 0) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
@@ -111,6 +117,56 @@ class Caller:
                 value = self._value(name, role, call, made)
             feeds[name] = _as_input(value, part.signature.inputs[name], source)
         return feeds
+
+    def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
+        """Return what all graphs returned, or those before a position.
+
+        Args:
+            run: Runs a graph.
+            call: What is spoken.
+            until: Place of the first graph that is not run.
+        """
+        made: Made = {}
+        for position, part in enumerate(self._parts[:until]):
+            for feeds, seed in self._rounds(position, call, made):
+                made |= zip(part.returns, run(position, feeds, seed), strict=True)
+        return made
+
+    def rounds(self, run: Run, call: Call, position: int) -> Iterator[tuple[Feeds, Seed]]:
+        """Yield the inputs of one graph in each round of its loop, with the seeds of its noise."""
+        made = self.speak(run, call, position)
+        part = self._parts[position]
+        for step, (feeds, seed) in enumerate(self._rounds(position, call, made), 1):
+            yield feeds, seed
+            if step < part.repeat:
+                made |= zip(part.returns, run(position, feeds, seed), strict=True)
+
+    def samples(self, made: Made) -> Samples:
+        """Return the sound that the last graph returned, or that is made of what it returned.
+
+        Raises:
+            ModelError: The output holds no real numbers.
+        """
+        last = self._parts[-1]
+        if last.spectrum is not None:
+            return to_samples(last.spectrum, [made[name] for name in last.spectrum.outputs])
+        samples: Samples = made[last.output].reshape(-1)
+        if samples.dtype.kind != "f":
+            raise ModelError(
+                f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
+                "name the output that is audio as 'output', or export the graph so"
+            )
+        return samples
+
+    def _rounds(self, position: int, call: Call, made: Made) -> Iterator[tuple[Feeds, Seed]]:
+        """Yield the inputs of each round; what the graph returned is in `made` by the next one."""
+        part = self._parts[position]
+        for step in range(part.repeat):
+            feeds = self._feeds(position, call, made, step)
+            seed = call.seed
+            if position and seed is not None:
+                seed = (*seed, position, step)
+            yield feeds, seed
 
     def _value(self, name: str, role: Input, call: Call, made: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
@@ -150,13 +206,16 @@ class Caller:
         return _size_of(name, self._sizes[name], made)
 
     def _find_speakers(self) -> Mapping[str, int]:
-        names: Iterable[str] = next(iter(self._styles.values()), {})
+        found = _numbered(next(iter(self._styles.values()), {}))
         for role in (role for part in self._parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
-        numbers = names if isinstance(names, Mapping) else None
-        found = numbers or {name: number for number, name in enumerate(names)}
+                found = names if isinstance(names, dict) else _numbered(names)
         return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
+
+
+def _numbered(names: Iterable[str]) -> dict[str, int]:
+    return {name: number for number, name in enumerate(names)}
 
 
 def _read_styles(

@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TypeAlias
 
 from tts_compress.config import IDS
 from tts_compress.errors import ModelError, TextError, reason
@@ -71,11 +71,8 @@ class Symbols:
     """Length of the whole text."""
 
 
-class Source(Protocol):
-    """Something that turns a text into symbols."""
-
-    def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the symbols of each part of a text that is spoken at once."""
+Source: TypeAlias = Callable[[str], Iterator[Symbols]]
+"""Turns a text into the symbols of each part of it that is spoken at once."""
 
 
 class Characters:

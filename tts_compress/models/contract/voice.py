@@ -7,13 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 import onnx
-import onnxruntime
 
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.models.base import Component, Runtime, Speaking
 from tts_compress.models.contract.calling import Caller, Seed
-from tts_compress.models.contract.chain import Chain, Run
 from tts_compress.models.contract.inputs import StyleInput
 from tts_compress.models.contract.parts import CONTRACT_NAME, Part
 from tts_compress.models.contract.reading import Explained, find_contract, leading_graph
@@ -57,7 +55,6 @@ class OnnxVoice(OnnxModel):
             part.path.stem: part for part in others
         }
         self._caller = Caller(self._found, (first, *others))
-        self._chain = Chain(self._caller, (first, *others))
         self.folder = self.contract.folder
         self.speakers = self._caller.speakers
         self.speaker: str | None = None
@@ -123,7 +120,16 @@ class OnnxVoice(OnnxModel):
             TextError: The text has nothing to speak, or too much at once.
             ModelError: The graph cannot be run.
         """
-        return self.speak(self._run, text, seed)
+        calls = self._caller.calls(text, seed, self.speaker)
+        made = [self._caller.speak(self._run, call) for call in calls]
+        frames = self.contract.durations or ""
+        durations = [outputs[frames].reshape(-1) for outputs in made if frames in outputs]
+        samples = np.concatenate([self._caller.samples(outputs) for outputs in made])
+        return Audio(
+            samples=samples.astype(np.float32),
+            sample_rate=self.sample_rate,
+            durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
+        )
 
     def calibration_calls(
         self, texts: Iterable[str], *, seed: int, part: str = ""
@@ -140,27 +146,17 @@ class OnnxVoice(OnnxModel):
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
             for call in self._caller.calls(text, seed + index, speaker):
-                for feeds, own in self._chain.rounds(self._run, call, position):
+                for feeds, own in self._caller.rounds(self._run, call, position):
                     yield _fed(names, feeds, own)
 
     def open_runtime(self, *, threads: int) -> Runtime:
         """Open the files in onnxruntime, called as the contract states."""
-        files = zip(self.files().weights, self.parts.values(), strict=True)
-        sessions = [open_session(path, part.spec, threads) for path, part in files]
-        return ContractRuntime(self, sessions)
-
-    def speak(self, run: Run, text: str, seed: int | None) -> Audio:
-        """Return the speech of a text, with the durations that the graphs return, if they do."""
-        calls = self._caller.calls(text, seed, self.speaker)
-        made = [self._chain.speak(run, call) for call in calls]
-        frames = self.contract.durations or ""
-        durations = [outputs[frames].reshape(-1) for outputs in made if frames in outputs]
-        samples = np.concatenate([self._chain.samples(outputs) for outputs in made])
-        return Audio(
-            samples=samples.astype(np.float32),
-            sample_rate=self.sample_rate,
-            durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
-        )
+        files = zip(self.files().weights, self.parts.items(), strict=True)
+        opened = {
+            name: (open_session(path, part.spec, threads), part.returns)
+            for path, (name, part) in files
+        }
+        return ContractRuntime(self._with(_opened=opened))
 
     def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
         """Run a graph with fed noise; speakers share its session."""
@@ -201,13 +197,11 @@ class ContractRuntime:
     """onnxruntime on a voice's files, called as its contract states.
 
     Args:
-        voice: The voice.
-        sessions: Its files, opened, in their order.
+        voice: The voice, whose graphs draw their own noise.
     """
 
-    def __init__(self, voice: OnnxVoice, sessions: list[onnxruntime.InferenceSession]) -> None:
+    def __init__(self, voice: OnnxVoice) -> None:
         self._voice = voice
-        self._parts = list(zip(voice.parts.values(), sessions, strict=True))
 
     def speak(self, text: str) -> Audio:
         """Speak a text with the graphs' own random noise, and fresh noise where it is an input.
@@ -215,12 +209,7 @@ class ContractRuntime:
         Raises:
             TextError: There is nothing to speak in the text.
         """
-        seed = int(np.random.default_rng().integers(1 << 31))
-        return self._voice.speak(self._run, text, seed)
-
-    def _run(self, position: int, feeds: Feeds, _: Seed) -> list[Any]:
-        part, session = self._parts[position]
-        return run_session(session, feeds, part.spec, part.returns)
+        return self._voice.synthesize(text, seed=int(np.random.default_rng().integers(1 << 31)))
 
 
 def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
