@@ -81,12 +81,12 @@ def _add_function(graph: Graph) -> None:
     graph.require_opset(_DOMAIN, 1)
     vectors = {"column": [-1, 1], "rest": [-1], "first": [0], "second": [1]}
     values = _tables() | {name: np.array(value) for name, value in vectors.items()}
-    constants = [
+    nodes = [
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
         for name, value in values.items()
     ]
     # What is folded is kept until all is folded, so wide intermediate results are few.
-    steps = [
+    nodes += [
         helper.make_node("Cast", ["factors"], ["factor_bytes"], to=TensorProto.INT32),
         helper.make_node("Gather", ["rows_of_factors", "factor_bytes"], ["row_pairs"]),
         helper.make_node("Reshape", ["row_pairs", "column"], ["rows"]),
@@ -100,7 +100,6 @@ def _add_function(graph: Graph) -> None:
         helper.make_node("Reshape", ["product_pairs", "shape"], ["weight"]),
     ]
     inputs, opsets = ["codes", "factors", "shape"], [helper.make_opsetid("", graph.opset())]
-    nodes = [*constants, *steps]
     model.functions.append(helper.make_function(_DOMAIN, EXPAND, inputs, ["weight"], nodes, opsets))
 
 

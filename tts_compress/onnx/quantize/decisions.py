@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import onnx
@@ -64,14 +64,12 @@ their weights repeated; those stay in eight bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
-    """The format of one operator."""
+class Decision(LayerRecord):
+    """The format of one operator, and how it is reached."""
 
     output: str
     """The operator's first output: the only name of it that is always unique."""
 
-    operator: str
-    module: str
     weights: Weights
     activations: Activations
     weight: str | None
@@ -80,11 +78,6 @@ class Decision:
     axis: int
     """Axis of the weight's output channels."""
 
-    parameters: int
-
-    decides_durations: bool = False
-    """True where a rounding error moves frames, and does nothing else."""
-
     recurrent: str | None = None
     """Name of a recurrent operator's second weight."""
 
@@ -92,8 +85,8 @@ class Decision:
     """Weights that share a factor, where they have four bits."""
 
     algorithm: Algorithm = Algorithm.RTN
-    """Algorithm that chooses the codes of four bits; those of eight are chosen by GPTQ wherever the
-    recipe calibrates."""
+    """Algorithm that chooses four-bit codes; GPTQ chooses eight-bit codes wherever the recipe
+    calibrates."""
 
     @property
     def tensors(self) -> tuple[str, ...]:
@@ -113,14 +106,7 @@ class Decision:
 
     def record(self) -> LayerRecord:
         """Return the manifest's record of it."""
-        return LayerRecord(
-            module=self.module,
-            operator=self.operator,
-            weights=self.weights,
-            activations=self.activations,
-            parameters=self.parameters,
-            decides_durations=self.decides_durations,
-        )
+        return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
 def decide(
@@ -141,8 +127,8 @@ def decide(
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
     phases = phase_outputs(graph)
-    found = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
-    decisions = [decision for decision in found if decision is not None]
+    every = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
+    decisions = [decision for decision in every if decision is not None]
     if all(decision.weights == Weights.FLOAT32 for decision in decisions):
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
@@ -212,40 +198,36 @@ def _decide_one(
     durations: Collection[str],
     phases: Collection[str],
 ) -> Decision | None:
-    weight, second, output = _weight(graph, node), _second_weight(graph, node), node.output[0]
+    weights, output = _weights(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
-    if weight is None and not (node.op_type in _ELEMENTWISE and is_sound):
+    if not weights and not (node.op_type in _ELEMENTWISE and is_sound):
         return None
     module = module_of(node, graph.initializers.keys())
-    decides = weight is not None and output in durations
-    covering = (
-        rule
-        for rule in recipe.component
-        if rule.covers(module, node.op_type, decides_durations=decides)
-    )
+    decides = bool(weights) and output in durations
+    kind, rules = node.op_type, recipe.component
+    covering = [r for r in rules if r.covers(module, kind, decides_durations=decides)]
     # If a rule's technique cannot be applied, the next rule decides.
-    rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weight)), None)
-    convertible = weight is None or _is_convertible(graph, node, weight)
-    if rule is not None and (rule.excludes(module) or not convertible):
+    rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weights)), None)
+    is_phase = output in phases and rule is not None and rule.activations == Activations.FLOAT16
+    if rule and (is_phase or rule.excludes(module) or not _is_convertible(graph, node, weights)):
         rule = None
-    if rule is not None and rule.activations == Activations.FLOAT16 and output in phases:
-        rule = None
-    if weight is None and rule is None:
+    if not weights and rule is None:
         return None
+    rule = rule or Rule(match="*")
     return Decision(
         output=output,
-        operator=node.op_type,
+        operator=kind,
         module=module,
-        weights=rule.weights if rule else Weights.FLOAT32,
-        activations=rule.activations if rule else Activations.NONE,
-        weight=weight.name if weight is not None else None,
-        axis=_channel_axis(node, len(weight.dims)) if weight is not None else 0,
-        parameters=sum(math.prod(tensor.dims) for tensor in (weight, second) if tensor),
+        weights=rule.weights,
+        activations=rule.activations,
+        weight=weights[0].name if weights else None,
+        axis=_channel_axis(node, len(weights[0].dims)) if weights else 0,
+        parameters=sum(math.prod(tensor.dims) for tensor in weights),
         decides_durations=decides,
-        recurrent=second.name if second is not None else None,
-        group_size=rule.group_size if rule and rule.weights == Weights.INT4 else 0,
-        algorithm=rule.algorithm if rule else Algorithm.RTN,
+        recurrent=weights[1].name if len(weights) > 1 else None,
+        group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
+        algorithm=rule.algorithm,
     )
 
 
@@ -255,54 +237,55 @@ def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:
     return (OPERATORS[node.op_type].axis or 0) % dimensions
 
 
-def _weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
+def _weights(graph: Graph, node: onnx.NodeProto) -> list[onnx.TensorProto]:
+    """Return an operator's constant FP32 weights; a recurrent one has two."""
     if node.op_type not in CONVERTIBLE:
-        return None
-    found = _stored(graph, node.input[OPERATORS[node.op_type].weight])
-    return None if found is None or is_small_cut(node, found) else found
+        return []
+    first, weights = OPERATORS[node.op_type].weight, list[onnx.TensorProto]()
+    for name in node.input[first : first + 1 + (node.op_type in RECURRENT)]:
+        tensor = graph.initializers.get(name)
+        is_float = tensor is not None and tensor.data_type == onnx.TensorProto.FLOAT
+        if tensor is None or not is_float or len(tensor.dims) < 2 or is_small_cut(node, tensor):
+            break
+        weights.append(tensor)
+    return weights
 
 
-def _second_weight(graph: Graph, node: onnx.NodeProto) -> onnx.TensorProto | None:
-    """Return the weight of what a recurrent operator remembers."""
-    return _stored(graph, node.input[2]) if node.op_type in RECURRENT else None
-
-
-def _stored(graph: Graph, name: str) -> onnx.TensorProto | None:
-    if name not in graph.initializers:
-        return None
-    tensor = graph.initializers[name]
-    is_weight = tensor.data_type == onnx.TensorProto.FLOAT and len(tensor.dims) >= 2
-    return tensor if is_weight else None
-
-
-def _is_convertible(graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto) -> bool:
-    """Return True if an operator's weight has a form that every technique handles."""
+def _is_convertible(
+    graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto]
+) -> bool:
+    """Return True if an operator's weights have a form that every technique handles."""
+    if not weights:
+        return True
     if node.op_type in {"Gather", "Slice"}:
-        is_table = math.prod(weight.dims) >= SMALLEST_TABLE
-        return bool(is_table and np.isfinite(graph.value(weight.name)).all())  # else a mask
+        is_table = math.prod(weights[0].dims) >= SMALLEST_TABLE
+        return bool(is_table and np.isfinite(graph.value(weights[0].name)).all())  # else a mask
     if node.op_type in {"MatMul", "Gemm"}:
-        return len(weight.dims) == 2
+        return len(weights[0].dims) == 2
     if node.op_type in RECURRENT:
-        return _second_weight(graph, node) is not None
+        return len(weights) == 2
     if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.initializers:
         return False  # a computed bias cannot be stored in the scale of the products
     return node.op_type == "Conv" or attribute(node, "group", 1) == 1
 
 
 def _applies(
-    rule: Rule, form: Format, graph: Graph, node: onnx.NodeProto, weight: onnx.TensorProto | None
+    rule: Rule,
+    form: Format,
+    graph: Graph,
+    node: onnx.NodeProto,
+    weights: Sequence[onnx.TensorProto],
 ) -> bool:
     """Return True if a rule's technique can be applied to an operator."""
     if _is_skipped(rule, graph, node):
         return False
-    if weight is None:
+    if not weights:
         return node.op_type in rule.operators
     # A recurrent operator's first axis is that of the directions.
-    shape = tuple(weight.dims)[node.op_type in RECURRENT :]
+    shape = tuple(weights[0].dims)[node.op_type in RECURRENT :]
     kernel = min(shape[2:], default=rule.min_kernel)
     is_small = min(shape[:2]) < rule.min_channels or kernel < rule.min_kernel
-    is_small |= math.prod(weight.dims) < rule.min_weights
-    weights = (weight, _second_weight(graph, node))
+    is_small |= math.prod(weights[0].dims) < rule.min_weights
     if is_small or not (_has_kernel(rule, form, node, shape) and _has_blocks(rule, node, weights)):
         return False
     if rule.activations not in CALIBRATED:
@@ -312,19 +295,17 @@ def _applies(
         # Neighbourhoods that are laid side by side, and segments, take sample by sample.
         slides = rule.activations in {Activations.INPUTS, Activations.SEGMENTS}
         return bool(plain and _pays(node, shape) and (not slides or plain.convolution.stride == 1))
-    # The caller gets FP32, and what is not rounded behind does not run in integers.
+    # The caller gets FP32, and a result that is not rounded is not computed in integers.
     return node.output[0] not in graph.outputs
 
 
-def _has_blocks(
-    rule: Rule, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto | None]
-) -> bool:
+def _has_blocks(rule: Rule, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto]) -> bool:
     """Return True if an operator's weights can be stored in the bits of a rule."""
     if rule.weights != Weights.INT4:
         return True
     if node.op_type == "LSTM" and rule.activations == Activations.DYNAMIC:
         return False  # its kernel wants the weights of both directions turned
-    for shape in (tuple(weight.dims) for weight in weights if weight is not None):
+    for shape in (tuple(weight.dims) for weight in weights):
         outputs = shape[_channel_axis(node, len(shape))]
         if rule.activations == Activations.STATIC and outputs <= _GROUPED:
             return False
@@ -336,9 +317,9 @@ def _has_blocks(
 
 
 def _is_skipped(rule: Rule, graph: Graph, node: onnx.NodeProto) -> bool:
-    """Return True if a rule leaves an operator out for what it reads."""
-    given = graph.inputs.keys() - graph.initializers.keys()
-    if rule.skip_graph_inputs and given.intersection(node.input):
+    """Return True if a rule leaves an operator out because of its inputs."""
+    inputs = graph.inputs.keys() - graph.initializers.keys()
+    if rule.skip_graph_inputs and inputs.intersection(node.input):
         return True
     maker = graph.producer(node.input[0]) if rule.skip_upsampled else None
     while maker is not None and maker.op_type in _ACTIVATIONS:
@@ -359,8 +340,8 @@ def _has_kernel(rule: Rule, form: Format, node: onnx.NodeProto, shape: tuple[int
 def _pays(node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:
     """Return True if a convolution is faster in integers than in FP32.
 
-    That was measured with as many outputs as inputs and a kernel of three; where the sides differ,
-    the wider one counts, and a longer kernel makes up for fewer channels.
+    Measured with as many outputs as inputs and a kernel of three. If the sides differ, the wider
+    one counts; a longer kernel makes up for fewer channels.
     """
     width = max(shape[:2])
     if node.op_type == "ConvTranspose":
@@ -375,8 +356,8 @@ def _possible_operators(rule: Rule, form: Format) -> tuple[str, ...]:
 
 
 def _check_rule(rule: Rule, form: Format) -> None:
-    given = {"weights": rule.weights, "algorithm": rule.algorithm}
-    torch_only = [f"{key} = {value!r}" for key, value in given.items() if value in _TORCH_ONLY]
+    settings = {"weights": rule.weights, "algorithm": rule.algorithm}
+    torch_only = [f"{key} = {value!r}" for key, value in settings.items() if value in _TORCH_ONLY]
     if rule.activations not in _SUPPORTED:
         torch_only.append(f"activations = {rule.activations!r}")
     if torch_only:

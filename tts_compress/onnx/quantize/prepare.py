@@ -1,7 +1,5 @@
 """Making an exported graph fit for conversion: constants folded, types known, no leftovers."""
 
-from typing import Any
-
 import numpy as np
 import onnx
 import onnxruntime
@@ -155,6 +153,5 @@ def open_optimized(
     kind = getattr(onnxruntime.GraphOptimizationLevel, f"ORT_ENABLE_{level}")
     with temporary_folder() as directory:
         path = str(directory / "optimized.onnx")
-        options: dict[str, Any] = {"optimized_model_filepath": path}
-        options |= {"graph_optimization_level": kind}
+        options = {"optimized_model_filepath": path, "graph_optimization_level": kind}
         return open_session(model, spec, briefly=True, **options), onnx.load(path)

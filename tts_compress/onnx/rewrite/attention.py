@@ -102,11 +102,10 @@ def _tables(graph: Graph, nodes: list[onnx.NodeProto]) -> dict[str, Array]:
 
 def _replace(graph: Graph, output: str, guess: Attention) -> bool:
     inputs = (guess.queries, guess.keys, guess.values)
-    generator = np.random.default_rng(0)
-    shapes = [(1, guess.channels, length) for length in _LENGTHS]
+    draw = np.random.default_rng(0).normal
     trials = [
-        {name: generator.normal(size=shape).astype(np.float32) for name in inputs}
-        for shape in shapes
+        {name: draw(size=(1, guess.channels, length)).astype(np.float32) for name in inputs}
+        for length in _LENGTHS
     ]
     first = Tensor(graph, output, guess.queries)
     result = _build(guess, *(replace(first, name=name) for name in inputs)).name
