@@ -15,7 +15,7 @@ from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids, with_component
 from tts_compress.errors import ModelError
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel, TTSModel
+from tts_compress.models.base import GraphModel, Speaking, TTSModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.recipes.family import find_recipe
@@ -156,6 +156,7 @@ class _System:
     def __init__(self, root: Any) -> None:
         self._root = root
         self.speakers: dict[str, int] = {}
+        self.speaking = Speaking()
 
     def root(self) -> Any:
         """Return the live components."""
@@ -191,6 +192,7 @@ class _System:
         return {}
 
     save = open_runtime = describe
+    named_calls = speaking_as = objectives = describe
 
 
 def test_modules_are_put_into_the_reference_one_at_a_time() -> None:

@@ -12,6 +12,7 @@ from tts_compress.compression import compress
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.models.base import Speaking
 from tts_compress.numerics.gptq import gptq
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
 from tts_compress.recipes.formats import Algorithm
@@ -334,6 +335,7 @@ class _Speaker:
     """A minimal torch model around the encoder; it speaks a text's letters."""
 
     family, spec, manifest = "module", "in memory", None
+    speaking = Speaking()
 
     def __init__(self, root: nn.Module, manifest: Any = None) -> None:
         self._root, self.manifest = root, manifest

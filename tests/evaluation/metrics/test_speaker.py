@@ -15,7 +15,7 @@ from tts_compress.evaluation.metrics import speaker
 from tts_compress.evaluation.metrics.speaker import METRICS, open_encoder, split_parts
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.samples import finite_samples
-from tts_compress.models.base import Prompt
+from tts_compress.models.base import Prompt, Speaking
 
 Samples: TypeAlias = npt.NDArray[np.float32]
 Encode: TypeAlias = Callable[[Samples], Samples]
@@ -99,7 +99,9 @@ def _run(prompt: Prompt | None = None, **roles: list[float]) -> Any:
     return SimpleNamespace(
         measurements=lambda _: 12 * [roles],
         blocks=[*range(12)],
-        models=(SimpleNamespace(prompt=None, model=SimpleNamespace(prompt=prompt)),),
+        models=(
+            SimpleNamespace(prompt=None, model=SimpleNamespace(speaking=Speaking(prompt=prompt))),
+        ),
     )
 
 

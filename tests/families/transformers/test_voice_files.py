@@ -34,7 +34,10 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a list": (write("config.json", b"[]"), "of type None; accepted"),
     "no tokenizer": (remove("tokenizer_config.json"), "holds no tokenizer_config.json"),
-    "tokenizer of a list": (write("tokenizer_config.json", b"[]"), "no tokenizer can be read"),
+    "tokenizer of a list": (
+        write("tokenizer_config.json", b"[]"),
+        "holds no settings; fetch it again",
+    ),
     "no vocabulary": (remove("vocab.json"), "no tokenizer can be read"),
     "no weights": (remove(WEIGHTS), "holds no weights"),
     "pickled weights": (pickle_weights, "only pickled weights, which can run code"),

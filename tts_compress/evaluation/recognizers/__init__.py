@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 from tts_compress.artifact import sha256_of
 from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError, reason
-from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.speakers import primary_language
 
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ class Recognizer:
         """
         if not len(audio.samples) or audio.duration_s < self.shortest_s:
             return ""
+        from tts_compress.evaluation.samples import finite_samples
+
         return self.listen(finite_samples(audio, self.sample_rate)).strip()
 
 
