@@ -57,7 +57,14 @@ def _table(found: Sensitivity) -> Table:
     """Return the most audible parts."""
     from rich.table import Table
 
-    labels = ("part", "format", "distortion", "durations, frames", "saves kB", "saves ms")
+    labels = (
+        "part",
+        "format",
+        "distortion, same noise",
+        "durations, frames",
+        "saves kB",
+        "saves ms",
+    )
     table = Table(*labels, title=f"{min(_SHOWN, len(found.rows))} of {len(found.rows)}")
     for row in found.rows[:_SHOWN]:
         damage = row.damage
