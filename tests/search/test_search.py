@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,8 +12,9 @@ from tts_compress.cli import main
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.search import search as searching
-from tts_compress.search.measure import GraphComparison, open_cost
-from tts_compress.search.options import Objective
+from tts_compress.search.measure import GraphComparison, MeasuredDamage, open_cost
+from tts_compress.search.options import Objective, SearchOptions
+from tts_compress.search.outcome import Point
 
 _GROUPS = ["dec.*", "flow.*", "enc_p.*", "dp.*"]
 _TEXT = "Good evening to you."
@@ -94,6 +95,27 @@ def test_a_search_goes_on_and_its_recipe_makes_the_same_bytes(
     monkeypatch.setattr(searching, "evaluate", _judge(0.7))
     assert main([*arguments, "--force"]) == 1
     assert "No format meets the bound of +0.50 points" in capsys.readouterr().out
+
+
+def _point(cost: float, distortion: float, floor_db: float = 0.0) -> Point:
+    damage = MeasuredDamage(
+        same_noise=0.0, duration_frames=0.0, distortion=distortion, floor_db=floor_db
+    )
+    return Point(choice={}, cost=cost, damage=damage)
+
+
+@pytest.mark.parametrize(("words", "costs"), [("kept", [1.0, 2.0]), ("broken", [1.0, 2.0, 9.0])])
+def test_what_is_within_the_bound_on_damage_is_judged_by_its_cost(
+    words: str, costs: list[float]
+) -> None:
+    """Unless scheme `int8` costs no more, and keeps the words."""
+    started = SimpleNamespace(_options=SearchOptions(damage=0.5))
+    started._accepts = lambda one: searching.Search._accepts(cast("Any", started), one)
+    baseline = SimpleNamespace(words=words, cost=5.0)
+    points = [_point(9.0, 0.1), _point(0.5, 0.51), _point(2.0, 0.5), _point(1.0, 0.2)]
+    points.append(_point(0.6, 0.1, floor_db=3.1))
+    admitted = searching.Search._admitted(cast("Any", started), points, cast("Any", baseline))
+    assert [point.cost for point in admitted] == costs
 
 
 @pytest.mark.slow

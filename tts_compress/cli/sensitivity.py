@@ -57,11 +57,17 @@ def _table(found: Sensitivity) -> Table:
     """Return the most audible parts."""
     from rich.table import Table
 
-    labels = ("part", "format", "distortion", "durations, frames", "saves kB", "saves ms")
+    labels = (
+        "part",
+        "format",
+        "distortion, same noise",
+        "durations, frames",
+        "saves kB",
+        "saves ms",
+    )
     table = Table(*labels, title=f"{min(_SHOWN, len(found.rows))} of {len(found.rows)}")
     for row in found.rows[:_SHOWN]:
-        damage = row.damage
-        values = (f"{damage.same_noise:.4f}", f"{damage.duration_frames:.4f}")
+        values = (f"{row.damage.same_noise:.4f}", f"{row.damage.duration_frames:.4f}")
         saved = (f"{row.saved_bytes / 1000:.1f}", f"{row.saved_ms:.2f}")
         table.add_row(row.group, row.format, *values, *saved)
     return table

@@ -135,18 +135,8 @@ class Search:
         """
         options = self._options
         baseline, evaluation = self._evaluate(BASELINE, self._recipe, None)
-        kept = self._accepts(baseline)
-        admitted = sorted(
-            (
-                point
-                for point in points
-                if point.damage.share(options.damage) <= 1.0
-                and not (kept and point.cost >= baseline.cost)
-            ),
-            key=lambda point: point.cost,
-        )
         judged: list[Judged] = []
-        for number, point in enumerate(admitted[: options.judged], 1):
+        for number, point in enumerate(self._admitted(points, baseline), 1):
             recipe = self._space.recipe(point.choice)
             judged.append(self._evaluate(f"{number}", recipe, point.choice)[0])
             if self._accepts(judged[-1]):
@@ -174,6 +164,17 @@ class Search:
             environment=describe_environment(),
         )
         return result.model_copy(update={"statement": find_statement(result)})
+
+    def _admitted(self, points: Sequence[Point], baseline: Judged) -> list[Point]:
+        """Return the points to evaluate, the cheapest first."""
+        kept, options = self._accepts(baseline), self._options
+        admitted = [
+            point
+            for point in points
+            if point.damage.share(options.damage) <= 1.0
+            and not (kept and point.cost >= baseline.cost)
+        ]
+        return sorted(admitted, key=lambda point: point.cost)[: options.judged]
 
     def _find_space(self) -> Space:
         settings = self._options.sensitivity
