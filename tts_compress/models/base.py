@@ -72,7 +72,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speaking:
-    """The conditions of speech besides the text, of which every model has some."""
+    """The speaker, the languages and the prompt by which a model speaks."""
 
     speaker: str | int | None = None
     """Name or id of the speaker that was chosen; None for the model's own default."""
@@ -81,7 +81,7 @@ class Speaking:
     """Codes of the languages that texts may be in, such as `zh`; empty where none is stated."""
 
     prompt: Prompt | None = None
-    """None for a model that speaks by no prompt."""
+    """Its recording or description; None for a model that speaks by no prompt."""
 
     @property
     def language(self) -> str | None:
