@@ -305,7 +305,7 @@ class FamilyPromises:
 
     def test_an_artifact_needs_nothing_of_its_original(self, small: Any, artifact: Path) -> None:
         """And what is in memory alone has no files."""
-        files = load(artifact).files()  # type: ignore[attr-defined]
+        files = load(artifact).files()
         assert all(path.parent == artifact for path in (*files.weights, *files.settings))
         named = {path.name for path in files.settings} | {"model.safetensors"}
         assert set(read_manifest(artifact).files) == named

@@ -224,7 +224,7 @@ def nemo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a CTC network in NeMo's form: means of eight frames, and a random projection."""
     tokens, mels = ["▁ja", "▁nein", "▁viel", "st", "en", "ü", "<blk>"], 80
     weight = np.random.default_rng(0).normal(size=(mels, len(tokens))).astype(np.float32)
-    pool = {"kernel_shape": [8], "strides": [8], "ceil_mode": 1}
+    pool: dict[str, Any] = {"kernel_shape": [8], "strides": [8], "ceil_mode": 1}
     nodes = [
         helper.make_node("AveragePool", ["audio_signal"], ["means"], **pool),
         helper.make_node("Transpose", ["means"], ["frames"], perm=[0, 2, 1]),
