@@ -69,6 +69,7 @@ class Workbench:
         self._progress = progress or Silent()
         self._given, self._seed, self._held_out = calibration, seed, held_out
         self._observed: dict[Form, Observed] = {}
+        self._decisions: dict[str, list[Decision]] = {}
         self._calls: Calls | None = None
         self.held_out: list[Feeds] = []
         """Calls that nothing is observed on, so that what they say can be judged."""
@@ -101,7 +102,10 @@ class Workbench:
         Raises:
             QuantizationError: It compresses nothing.
         """
-        return decide(self.base(recipe.format), recipe, self.lengths)
+        key = recipe.model_dump_json(include={"component", "format"})
+        if key not in self._decisions:
+            self._decisions[key] = decide(self.base(recipe.format), recipe, self.lengths)
+        return self._decisions[key]
 
     def observe(self, recipes: Sequence[Recipe]) -> None:
         """Find what recipes need, each kind of it in one pass over the calibration set."""
