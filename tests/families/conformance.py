@@ -49,7 +49,8 @@ class SchemePromise:
     """Most bytes of the file, of the original's weights."""
 
     counts: Mapping[str, int] | None = None
-    """Numbers of layers in a saved model, by operator and format; those kept in floats aside."""
+    """Numbers of layers in a saved model, by operator and format; those kept in floats aside. None
+    where they are only compared with those of the model in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,9 @@ class Commanded:
 
     settings: Mapping[str, str] = field(default_factory=dict)
     """Settings that the report states of both sides."""
+
+    memory: float = 0.5
+    """Most of the peak that is the model's own."""
 
     language: str | None = None
     timed: tuple[str, ...] = ()
@@ -269,20 +273,19 @@ class FamilyPromises:
 
     def _check_manifest(self, model: Any, small: Any, again: Any, promise: SchemePromise) -> None:
         manifest: Manifest = again.manifest
-        assert sum(manifest.counts.values()) == len(manifest.layers)
         before, after = (
             sum(path.stat().st_size for path in each.files().weights) for each in (model, again)
         )
         assert manifest.size_bytes == after < promise.share * before
-        kinds = [
-            Counter(type(m).__name__ for m in each.root().modules()) for each in (small, again)
-        ]
-        assert kinds[0] == kinds[1]
         parts = [each.components() for each in (model, small, again)]
         assert parts[0].keys() == parts[1].keys() == parts[2].keys()
         sizes = [sum(part.size_bytes for part in each.values()) for each in parts]
         assert sizes[0] > sizes[1] == sizes[2]
-        if promise.counts is not None:
+        if promise.counts is None:
+            kinds = [Counter(map(type, each.root().modules())) for each in (small, again)]
+            assert kinds[0] == kinds[1]
+            assert sum(manifest.counts.values()) == len(manifest.layers)
+        else:
             in_floats = {"float16/none", "float32/none"}
             counts = {k: n for k, n in manifest.counts.items() if k.split()[1] not in in_floats}
             assert counts == promise.counts
@@ -306,8 +309,9 @@ class FamilyPromises:
         """And what is in memory alone has no files."""
         files = load(artifact).files()
         assert all(path.parent == artifact for path in (*files.weights, *files.settings))
-        named = {path.name for path in files.settings} | {"model.safetensors"}
-        assert set(read_manifest(artifact).files) == named
+        assert {*read_manifest(artifact).files, "manifest.json"} == {
+            path.relative_to(artifact).as_posix() for path in artifact.rglob("*") if path.is_file()
+        }
         for refused in (small.files, lambda: small.open_runtime(threads=1)):
             with pytest.raises(ModelError, match=r"call save\(\) first"):
                 refused()
@@ -475,7 +479,7 @@ class FamilyPromises:
             assert told.language in (None, side.language)
         # Packages are imported before memory is measured: the model is what is counted.
         for memory in (found.memory.reference, found.memory.candidate):
-            assert 0 < memory.peak_bytes - memory.idle_bytes < 0.5 * memory.peak_bytes
+            assert 0 < memory.peak_bytes - memory.idle_bytes < told.memory * memory.peak_bytes
         assert found.load is not None
         for opening in (found.load.reference, found.load.candidate):
             assert 0 < opening.open_ms < 30_000

@@ -125,6 +125,7 @@ class TestNaturalSpeech2(FamilyPromises):
             options=lambda request: ["--checkout", str(request.getfixturevalue("amphion"))],
             texts=("Hello there.", "Good day."),
             settings={"recording": "reference.wav"},
+            memory=1.0,  # its codec has the published size
             timed=("diffusion.diff_estimator", "codec.decoder"),
         ),
     )
