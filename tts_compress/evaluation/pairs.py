@@ -131,6 +131,9 @@ class Spoken(NamedTuple):
     role: str
     """Its role in a pair."""
 
+    place: int
+    """Place of its text and seed in the suite's order."""
+
     audio: str
     """Hash of the samples."""
 
@@ -163,18 +166,19 @@ class Side:
         """
         shifts = {"reference": {"other_seed": OTHER_SEEDS}, "candidate": {}}[self.role]
         jobs = [
-            (role, place % len(self.suite.seeds) == 0, job)
+            (role, place, job)
             for role, shift in {self.role: 0, **shifts}.items()
             for place, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
         ]
         stage = f"synthesize {self.role}"
         pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
-        for (role, is_first, _), piece in zip(jobs, pieces, strict=True):
+        for (role, place, _), piece in zip(jobs, pieces, strict=True):
+            is_first = place % len(self.suite.seeds) == 0
             is_recognized = is_first or role not in _BASELINES
-            yield Spoken(role, piece.audio, store.wav_path(piece), piece, is_recognized)
+            yield Spoken(role, place, piece.audio, store.wav_path(piece), piece, is_recognized)
             if role == "reference" and is_first:
                 copy = write_disturbed(store, read_spoken(store, piece))
-                yield Spoken("disturbed", copy, store.disturbed_path(copy), piece, True)
+                yield Spoken("disturbed", place, copy, store.disturbed_path(copy), piece, True)
 
 
 def fill_store(
@@ -246,12 +250,11 @@ class PairedSpeech:
             TextError: A text cannot be spoken.
             EvaluationError: A model's process failed, or the reference speaks nothing.
         """
-        spoken: dict[tuple[str, int], dict[str, Spoken]] = {}
+        spoken: dict[int, dict[str, Spoken]] = {}
         for side in self._sides:
             for audio in side.speak(self._store, self._options):
                 self.files[audio.audio] = audio.path
-                seed = audio.piece.seed - (OTHER_SEEDS if audio.role == "other_seed" else 0)
-                pair = spoken.setdefault((audio.piece.text, seed), {})
+                pair = spoken.setdefault(audio.place, {})
                 pair[audio.role] = audio
                 if audio.role == "candidate":
                     self.pairs.append(self._observe(pair))
@@ -262,7 +265,8 @@ class PairedSpeech:
 
     def _observe(self, spoken: Mapping[str, Spoken]) -> UtterancePair:
         """Read the WAV files of a text and seed once, for every metric."""
-        index, piece = len(self.pairs) // len(self._suite.seeds), spoken["candidate"].piece
+        index = spoken["candidate"].place // len(self._suite.seeds)
+        piece = spoken["candidate"].piece
         text = self._suite.utterances[index]
         audios = {
             role: read_spoken(self._store, audio.piece)
