@@ -41,7 +41,7 @@ def test_both_models_are_compared() -> None:
     assert observe is not None
     seen = observe(Audios(reference=before, candidate=after, other_seed=before))
     run: Any = SimpleNamespace(observations=lambda _: [seen], blocks=[0])
-    counts, lengths = (metric.compute(run) for metric in METRICS[1:])
+    counts, lengths = (metric.compute(run) for metric in METRICS[2:])
     assert (counts.reference, counts.candidate, counts.delta) == (1.0, 2.0, 1.0)
     assert lengths.delta == pytest.approx(0.5, abs=0.03)
 
@@ -61,7 +61,7 @@ def test_the_floor_of_pauses_is_compared() -> None:
     pairs = [(before, after), (steady, steady)]
     seen = [measure_floors(Audios(reference=a, candidate=b, other_seed=a)) for a, b in pairs]
     run: Any = SimpleNamespace(observations=lambda _: seen, blocks=[0, 1])
-    found = METRICS[0].compute(run)
+    found = METRICS[1].compute(run)
     assert 10.0 < found.delta < 25.0
     assert found.candidate == pytest.approx(found.reference + found.delta)
     slower = Audio(samples=steady.samples, sample_rate=8_000)
