@@ -37,7 +37,7 @@ def test_silences_inside_are_counted(
 
 def test_both_models_are_compared() -> None:
     before, after = _speech(0.3), _speech(0.3, 0.5)
-    observe = METRICS[1].observe
+    observe = METRICS[2].observe
     assert observe is not None
     seen = observe(Audios(reference=before, candidate=after, other_seed=before))
     run: Any = SimpleNamespace(observations=lambda _: [seen], blocks=[0])
