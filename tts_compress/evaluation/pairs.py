@@ -139,8 +139,6 @@ class Spoken(NamedTuple):
 
     path: Path
     piece: Synthesis
-    """The job that it is the audio of, or a copy of that audio."""
-
     is_recognized: bool
 
 
@@ -173,12 +171,8 @@ class Side:
         stage = f"synthesize {self.role}"
         pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
         for (role, place, _), piece in zip(jobs, pieces, strict=True):
-            is_first = place % len(self.suite.seeds) == 0
-            is_recognized = is_first or role not in _BASELINES
+            is_recognized = place % len(self.suite.seeds) == 0 or role not in _BASELINES
             yield Spoken(role, place, piece.audio, store.wav_path(piece), piece, is_recognized)
-            if role == "reference" and is_first:
-                copy = write_disturbed(store, read_spoken(store, piece))
-                yield Spoken("disturbed", place, copy, store.disturbed_path(copy), piece, True)
 
 
 def fill_store(
@@ -196,6 +190,10 @@ def fill_store(
     """
     spoken = list(side.speak(store, options))
     heard = [(audio.audio, audio.path) for audio in spoken if audio.is_recognized]
+    for audio in spoken:
+        if audio.role == "reference" and audio.piece.seed == side.suite.seeds[0]:
+            copy = write_disturbed(store, read_spoken(store, audio.piece))
+            heard.append((copy, store.disturbed_path(copy)))
     analyze(store, recognizer, heard, options, total=len(heard))
     for measure, analyzer in measures.items():
         measured = [(audio.audio, audio.path) for audio in spoken if audio.role in measure.roles]
@@ -258,6 +256,9 @@ class PairedSpeech:
                 pair[audio.role] = audio
                 if audio.role == "candidate":
                     self.pairs.append(self._observe(pair))
+                    if copy := self.pairs[-1].audio.get("disturbed"):
+                        self.files[copy] = self._store.disturbed_path(copy)
+                        yield copy, self.files[copy]
                 if audio.is_recognized:
                     yield audio.audio, audio.path
         if not any(pair.seconds["reference"] for pair in self.pairs):
@@ -268,11 +269,10 @@ class PairedSpeech:
         index = spoken["candidate"].place // len(self._suite.seeds)
         piece = spoken["candidate"].piece
         text = self._suite.utterances[index]
-        audios = {
-            role: read_spoken(self._store, audio.piece)
-            for role, audio in spoken.items()
-            if role != "disturbed"
-        }
+        audios = {role: read_spoken(self._store, audio.piece) for role, audio in spoken.items()}
+        hashes = {role: audio.audio for role, audio in spoken.items()}
+        if piece.seed == self._suite.seeds[0]:
+            hashes["disturbed"] = write_disturbed(self._store, audios["reference"])
         kept = {}
         if self._keep_in is not None:
             for role in ("reference", "candidate"):
@@ -284,7 +284,7 @@ class PairedSpeech:
             text=text.text,
             speaker=piece.speaker,
             transcript=self._suite.transcript(text),
-            audio={role: audio.audio for role, audio in spoken.items()},
+            audio=hashes,
             seconds={role: audio.duration_s for role, audio in audios.items()},
             kept=kept,
             observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
