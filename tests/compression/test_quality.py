@@ -12,7 +12,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
 from tts_compress.compression.manifest import Job
-from tts_compress.compression.quality import Option, choose, select, split_long
+from tts_compress.compression.quality import Option, choose, select
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
@@ -21,7 +21,6 @@ from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.groups import find_groups
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.recipes.schemes import Quality
 
@@ -72,16 +71,6 @@ def test_what_moves_lengths_is_never_selected() -> None:
     options = {"a": [Option((), np.inf, 1.0), Option((), 0.0, 0.1)]}
     assert select(options, 100.0)["a"].saved == 0.1
     assert select(options, 0.0)["a"].saved == 0.1
-
-
-def test_layers_of_what_takes_long_are_chosen_one_by_one() -> None:
-    groups = find_groups(["a.0.x", "a.0.y", "a.1.x", "b"])
-    seconds = {"/a.0/x/Conv": 0.03, "/a.0/y/Conv": 0.02, "/a.1/x/Conv": 0.001, "/Add": 0.04}
-    split = [group.name for group in split_long(groups, seconds, most=4)]
-    assert split == ["a.0.x", "a.0.y", "a.1", "b"]
-    assert split_long(groups, seconds, most=3) == list(groups)
-    slow = {name: 400 * spent for name, spent in seconds.items()}
-    assert split_long(groups, slow, most=4) == list(groups)
 
 
 def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechComparison) -> None:

@@ -30,7 +30,7 @@ _WORTHWHILE = 1.3
 """Speed over the original's below which a bound on quality costs most of what integers give."""
 
 _ARITHMETIC = {"none": "FP32"} | dict.fromkeys(
-    ("static", "dynamic", "channels", "inputs", "segments"), "integers"
+    ("static", "dynamic", "channels", "inputs"), "integers"
 )
 """Words for the arithmetic of a layer's activations, where the format's own name is none."""
 

@@ -26,11 +26,11 @@ from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.profile import group_of, kernel_seconds
+from tts_compress.onnx.profile import group_ms
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import Progress, report_status
-from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import Group, exact_pattern, find_groups
 from tts_compress.recipes.recipe import Recipe, Rule
 
@@ -48,13 +48,6 @@ _FEWEST_CALLS = 12
 
 _NEGLIGIBLE = 0.004
 """Share of the time below which it is not asked what integers of a group would damage."""
-
-_LONG, _SPOKEN = 0.1, 25.0
-"""Share of the time from which on the layers of a group are chosen one by one, where a call for
-each of the groups does not take more seconds than these."""
-
-_ROUNDS = 5
-"""Profiled runs of which the fastest counts."""
 
 _TRIES = 6
 """Choices that are made whole and compared."""
@@ -187,12 +180,10 @@ def _options(
     deciding = _deciding(bench)
     layers = [d for d in decisions if d.module not in deciding]
     weights = sum(d.parameters for d in decisions)
-    before = _kernels(bench, bench.model.graph(bench.part))
-    most = max(4, _TRIED_WEIGHTS // weights)
-    groups = split_long(_merged(find_groups(d.module for d in layers), most), before, most)
+    groups = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
-    saved_ms = _saved_ms(bench, whole, groups, forms, before)
+    saved_ms = _saved_ms(bench, whole, groups, forms)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     tried: dict[str, dict[tuple[Decision, ...], tuple[tuple[Rule, ...], float, Future[float]]]] = {}
     options: dict[str, list[Option]] = {}
@@ -239,22 +230,6 @@ def _merged(groups: Sequence[Group], most: int) -> list[Group]:
     return joined
 
 
-def split_long(groups: Sequence[Group], seconds: Mapping[str, float], most: int) -> list[Group]:
-    """Return groups with the layers of those that take long each for itself.
-
-    Args:
-        groups: At most so many.
-        seconds: Of each operator in a call.
-        most: Groups that may be heard.
-    """
-    times, total = _times(seconds, groups), sum(seconds.values())
-    split: list[Group] = []
-    for group in groups:
-        is_long = times[group.name] > _LONG * total
-        split += find_groups(group.modules, each_layer=True) if is_long else [group]
-    return split if len(split) <= min(most, _SPOKEN / total) else list(groups)
-
-
 def _forms(
     bench: Workbench, whole: Recipe, groups: Sequence[Group]
 ) -> dict[Activations | None, list[Rule]]:
@@ -265,7 +240,7 @@ def _forms(
     """
     tried = [Activations.NONE]
     if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
-        tried += sorted(BY_CHANNEL)
+        tried += [Activations.CHANNELS, Activations.INPUTS]
     forms: dict[Activations | None, list[Rule]] = {
         arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]
         for arithmetic in tried
@@ -280,38 +255,26 @@ def _saved_ms(
     whole: Recipe,
     groups: Sequence[Group],
     forms: Mapping[Activations | None, Sequence[Rule]],
-    seconds: Mapping[str, float],
 ) -> dict[Activations | None, dict[str, float]]:
     """Return the share of FP32's time that each group takes less of in each arithmetic."""
-    before, total = _times(seconds, groups), sum(seconds.values())
+    calls = [next(bench.calls().feeds())]
+    blocks = {block.name: group.name for group in groups for block in find_groups(group.modules)}
+
+    def group_times(graph: onnx.ModelProto) -> dict[str, float]:
+        times = {"": 0.0} | {group.name: 0.0 for group in groups}
+        for block, ms in group_ms(graph, calls, list(blocks)).items():
+            times[blocks.get(block, "")] += ms
+        return times
+
+    before, names = group_times(bench.model.graph(bench.part)), [group.name for group in groups]
+    total = sum(before.values())
     saved: dict[Activations | None, dict[str, float]] = {}
     for arithmetic, rules in forms.items():
         after = before
         if arithmetic != Activations.NONE:
-            graph = bench.convert(_with_rules(whole, rules))
-            after = _times(_kernels(bench, graph), groups)
-        saved[arithmetic] = {g: max(0.0, before[g] - after[g]) / total for g in before}
+            after = group_times(bench.convert(_with_rules(whole, rules)))
+        saved[arithmetic] = {g: max(0.0, before[g] - after[g]) / total for g in names}
     return saved
-
-
-def _kernels(bench: Workbench, graph: onnx.ModelProto) -> dict[str, float]:
-    """Return the seconds that operators take in a call, by their names."""
-    calls = [next(bench.calls().feeds())]
-    return kernel_seconds(graph, calls, "the graph", threads=1, rounds=_ROUNDS)
-
-
-def _times(seconds: Mapping[str, float], groups: Sequence[Group]) -> dict[str, float]:
-    """Return the seconds of each group."""
-    blocks: dict[str, str] = {}
-    for group in groups:
-        alone = group.modules == (group.name,)
-        within = (group.name,) if alone else [g.name for g in find_groups(group.modules)]
-        blocks |= dict.fromkeys(within, group.name)
-    times, names = {group.name: 0.0 for group in groups}, list(blocks)
-    for operator, spent in seconds.items():
-        if block := group_of(operator, names):
-            times[blocks[block]] += spent
-    return times
 
 
 def _measured(bench: Workbench, comparison: SpeechComparison, recipe: Recipe) -> _Tried:

@@ -54,11 +54,8 @@ class Activations(_Word):
     INPUTS = "inputs"
     """As `channels`, but what comes out is not rounded: finer, slower where channels are few."""
 
-    SEGMENTS = "segments"
-    """As `channels`, with a gain for each segment of samples: quiet ones are as fine as loud."""
 
-
-BY_CHANNEL = frozenset({Activations.CHANNELS, Activations.INPUTS, Activations.SEGMENTS})
+BY_CHANNEL = frozenset({Activations.CHANNELS, Activations.INPUTS})
 CALIBRATED = (Activations.STATIC, *sorted(BY_CHANNEL))
 """Types of arithmetic whose ranges are calibrated."""
 

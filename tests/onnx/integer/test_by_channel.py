@@ -13,8 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.affine import ChannelCodes
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
-from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.integer.segments import Cut, find_cuts
+from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
@@ -155,100 +154,6 @@ def _scales(rows: Any) -> Any:
     return np.maximum(np.abs(flat).max(1) / 127, sums / 127.999)
 
 
-def _in_segments(operator: str, conversion: Conversion, x: Any) -> Any:
-    """Return the same with a gain for each segment of 128 samples, which are computed apart."""
-    time, stride, skip = x.shape[2], *((1, 0) if operator == "Conv" else (4, 2))
-    left, right = (6, 2) if operator == "Conv" else (1, 0)
-    read = conversion.by_channel["x"]
-    scales, zeros = (v.astype(np.float64)[:, None] for v in (read.scales, read.zeros))
-    bias = next(t for t in conversion.graph.graph.initializer if t.name == "b")
-    offset = numpy_helper.to_array(bias).astype(np.float64)[:, None]
-    made = np.zeros((len(x), 24, time * stride))
-    at = (np.arange(time * stride) + skip) // stride // 128
-    for batch, segment in np.ndindex(len(x), at[-1] + 1):
-        begin, end = max(segment * 128 - left, 0), segment * 128 + 128 + right
-        window = x[batch, :, begin:end].astype(np.float64)
-        highest = np.maximum(window, 0) / np.maximum((255 - zeros) * scales, 1e-30)
-        gain = max(
-            highest.max(initial=0), (-np.minimum(window, 0) / (zeros * scales)).max(initial=0)
-        )
-        alone = np.zeros_like(x[batch : batch + 1], np.float64)
-        alone[0, :, begin:end] = window / gain
-        product = _expected(operator, conversion, alone, result=False) - offset
-        relative = _rounded(product, conversion.by_channel["c.per_gain"])
-        made[batch][:, at == segment] = relative[0][:, at == segment] * gain
-    return made + offset
-
-
-@pytest.mark.parametrize("batch", [1, 2])
-@pytest.mark.parametrize("time", [600, 256, 129, 5, 1])
-@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
-def test_each_segment_has_a_gain(
-    operator: str, time: int, batch: int, snr_db: Callable[[Any, Any], float]
-) -> None:
-    conversion = _conversion(operator, "segments", "net.layer")
-    swell = np.exp(3 * np.sin(np.arange(time) / 40))
-    x = (_signal(3, batch)[:, :, :time] * swell).astype(np.float32)
-    made, expected = _run(convert(conversion), x, "c"), _in_segments(operator, conversion, x)
-    assert made.shape == expected.shape
-    assert snr_db(expected, made) > 45
-
-
-@pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
-def test_what_is_quiet_stays_as_fine_beside_what_is_loud(operator: str) -> None:
-    x, noise = _signal(3), {}
-    x[:, :, 300:] *= 1e-3
-    exact = _run(_network(operator), x, "c")
-    quiet = exact.shape[2] * 5 // 6
-    for activations in ("channels", "segments"):
-        made = _run(convert(_conversion(operator, activations, "net.layer")), x, "c")
-        noise[activations] = 10 * np.log10(np.square(made - exact)[:, :, quiet:].mean())
-    assert noise["segments"] < noise["channels"] - 20
-    assert np.isfinite(_run(convert(_conversion(operator, "segments")), 0 * x)).all()
-
-
-def test_readers_of_a_tensor_share_its_segments(snr_db: Callable[[Any, Any], float]) -> None:
-    """The segments come with what the widest of them needs; results may be longer."""
-    draw = np.random.default_rng(4)
-    kernels = {"up": (18, 20, 256), "a": (16, 20, 3), "b": (16, 20, 7), "c": (16, 20, 1)}
-    network = helper.make_graph(
-        [
-            helper.make_node(
-                "ConvTranspose", ["x", "up"], ["u"], "/net/up/C", strides=[128], pads=[64, 64]
-            ),
-            helper.make_node("Conv", ["u", "a"], ["p"], "/net/a/Conv", pads=[1, 1]),
-            helper.make_node("Conv", ["u", "b"], ["q"], "/net/b/Conv", pads=[9, 9], dilations=[3]),
-            helper.make_node("Conv", ["u", "c"], ["r"], "/net/c/Conv", pads=[4, 0]),
-            helper.make_node("Add", ["p", "q"], ["s"], "/net/Add"),
-            helper.make_node("Concat", ["s", "r"], ["y"], "/net/Concat", axis=2),
-        ],
-        "shared",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 18, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(draw.normal(0, 0.2, shape).astype(np.float32), name)
-            for name, shape in kernels.items()
-        ],
-    )
-    model = helper.make_model(network, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    conversion = prepare_conversion(
-        lambda: copy_model(model),
-        _recipe("segments"),
-        _calls(),
-        batch_one=False,
-        progress=Silent(),
-    )
-    converted = convert(conversion)
-    for time in (1, 7):
-        x = _signal(2)[:, :, :time]
-        assert snr_db(_run(model, x), _run(converted, x)) > 30
-    rounded = [n for n in converted.graph.node if n.op_type == "QuantizeLinear"]
-    assert len(rounded) == 2 * 2
-    cuts = find_cuts(Graph(model), ["p", "q"])
-    assert cuts == {"u": Cut(9, 9, 0)}
-    assert find_cuts(Graph(model), ["p", "q", "r"]) == {"u": Cut(9, 9, 4)}
-
-
 @pytest.mark.parametrize("batch", [1, 2])
 @pytest.mark.parametrize("activations", ["channels", "inputs"])
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
@@ -287,7 +192,7 @@ def test_gptq_minds_the_ranges_of_channels(snr_db: Callable[[Any, Any], float]) 
     assert found[1] > found[0] + 0.5
 
 
-@pytest.mark.parametrize("activations", ["channels", "inputs", "segments"])
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
 def test_the_runtime_keeps_scales_by_channel_on_the_second_axis(
     operator: str, activations: str
@@ -302,13 +207,13 @@ def test_the_runtime_keeps_scales_by_channel_on_the_second_axis(
         if attribute.name == "axis"
     ]
     assert axes == [1] * len(axes)
-    assert len(axes) >= (2 if activations == "inputs" else 4)
+    assert len(axes) >= (4 if activations == "channels" else 2)
     operators = {node.op_type for node in optimized.graph.node}
     assert "LeakyRelu" in operators  # not on codes, whose channels it would take for one range
     assert operators.isdisjoint({"Conv", "ConvTranspose", "FusedConv"})
 
 
-@pytest.mark.parametrize("activations", ["channels", "inputs", "segments"])
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
 def test_layers_are_counted_and_no_neighbours_overflow(activations: str) -> None:
     model = convert(_conversion("Conv", activations))
     assert dict(count_operators(model)) == {"Conv int8/static": 2}
@@ -319,14 +224,12 @@ def test_layers_are_counted_and_no_neighbours_overflow(activations: str) -> None
     assert len(layers) == 2
     for codes in layers:
         sums = neighbour_sums(
-            codes.T.astype(np.int32)
-            if codes.ndim == 2
-            else codes.reshape(*codes.shape[:2], -1).astype(np.int32)
+            codes.astype(np.int32) if codes.ndim == 3 else codes.T.astype(np.int32)
         )
         assert np.abs(sums).max() <= PAIR_LIMIT
 
 
-@pytest.mark.parametrize("activations", ["channels", "inputs", "segments"])
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
 def test_the_portable_form_has_no_such_operators(activations: str) -> None:
     network = _network("Conv")
     with pytest.raises(QuantizationError, match="make the recipe's format 'qoperator'"):

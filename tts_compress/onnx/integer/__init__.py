@@ -21,7 +21,6 @@ from tts_compress.onnx.integer.region import (
     observed_tensors,
     positive_factor,
 )
-from tts_compress.onnx.integer.segments import observe_per_gain, per_gain
 from tts_compress.onnx.rewrite.channels_last import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
 
@@ -29,9 +28,7 @@ __all__ = [
     "emit_by_channel",
     "emit_integer",
     "make_residuals_float",
-    "observe_per_gain",
     "observed_tensors",
-    "per_gain",
     "tensors_by_channel",
 ]
 

@@ -11,7 +11,7 @@ numbers until they cancel, and dequantize by the last axis, which takes ten time
 none past a `Reshape`.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,18 +22,7 @@ from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.convolutions import IntegerForm, integer_form
 from tts_compress.onnx.integer.emitter import CONTRIB
-from tts_compress.onnx.integer.segments import (
-    Cut,
-    Segments,
-    by_segment,
-    find_cuts,
-    in_rows,
-    join,
-    per_gain,
-    round_segments,
-)
 from tts_compress.onnx.weight_codes import WeightCodes
-from tts_compress.recipes.formats import Activations
 
 _MIDDLE = 128
 """The zero point that kernels see; biases make up for those of the channels."""
@@ -51,14 +40,8 @@ class _Layer:
     scales: Array
     """Scales of the results, (s·C_out,) in float64."""
 
-    moved: Array
-    """What zero points of the channels add to results, (s·C_out,) in float64."""
-
-    @property
-    def bias(self) -> Array:
-        """In real numbers, with what zero points add, (s·C_out,) in float64."""
-        plain = self.form.convolution.bias.astype(np.float64)
-        return np.tile(plain, self.form.phases) + self.moved
+    bias: Array
+    """In real numbers, with what zero points of the channels add, (s·C_out,) in float64."""
 
     @property
     def name(self) -> str:
@@ -73,7 +56,7 @@ class _Layer:
 
 def emit_by_channel(
     graph: Graph,
-    layers: Mapping[str, Activations],
+    rounds_result: Mapping[str, bool],
     codes: Mapping[str, ChannelCodes],
     weights: WeightCodes,
 ) -> None:
@@ -81,47 +64,33 @@ def emit_by_channel(
 
     Args:
         graph: In FP32.
-        layers: The arithmetic of each convolution, by its output.
+        rounds_result: The convolutions, by their outputs; True where their results are rounded.
         codes: Those of the tensors that `tensors_by_channel` names.
         weights: How the weights of convolutions are rounded; of those here, the weights times the
             scales of what they multiply.
     """
-    if not layers:
+    if not rounds_result:
         return
     graph.require_opset(CONTRIB, 1)
-    cuts = find_cuts(graph, [n for n, form in layers.items() if form == Activations.SEGMENTS])
-    cut_up: dict[str, Segments] = {}
-    for node in [node for node in graph.nodes if node.output[0] in layers]:
-        ranges = codes[node.input[0]]
-        layer = _layer(graph, node, ranges, weights)
+    for node in [node for node in graph.nodes if node.output[0] in rounds_result]:
+        layer = _layer(graph, node, codes[node.input[0]], weights)
+        read = _rounded(graph, layer, codes[node.input[0]])
         graph.remove(node)
-        form = layers[layer.name]
-        if form == Activations.SEGMENTS:
-            source = node.input[0]
-            if source not in cut_up:
-                cut_up[source] = round_segments(graph, source, cuts[source], ranges, layer.stem)
-            _convolve_segments(graph, layer, cuts[source], cut_up[source], codes)
-        elif form == Activations.CHANNELS:
-            _convolve(graph, layer, _rounded(graph, layer, ranges), codes[layer.name])
+        if rounds_result[layer.name]:
+            _convolve(graph, layer, read, codes[layer.name])
         else:
-            _multiply(graph, layer, _rounded(graph, layer, ranges))
+            _multiply(graph, layer, read)
     graph.finish()
 
 
-def tensors_by_channel(graph: Graph, layers: Iterable[tuple[str, Activations]]) -> list[str]:
-    """Return the tensors whose ranges `emit_by_channel` asks for, in graph order.
-
-    Those that `per_gain` names are of the graph that `observe_per_gain` returns.
-    """
-    forms: dict[str, list[Activations]] = {}
-    for output, form in layers:
-        forms.setdefault(output, []).append(form)
+def tensors_by_channel(graph: Graph, rounds_result: Mapping[str, bool]) -> list[str]:
+    """Return the tensors whose ranges `emit_by_channel` asks for, in graph order."""
     wanted: dict[str, None] = {}
     for node in graph.nodes:
-        output = node.output[0]
-        results = {Activations.CHANNELS: output, Activations.SEGMENTS: per_gain(output)}
-        for form in forms.get(output, ()):
-            wanted |= dict.fromkeys([node.input[0], results.get(form, node.input[0])])
+        if node.output[0] in rounds_result:
+            wanted[node.input[0]] = None
+            if rounds_result[node.output[0]]:
+                wanted[node.output[0]] = None
     return list(wanted)
 
 
@@ -132,7 +101,8 @@ def _layer(graph: Graph, node: onnx.NodeProto, read: ChannelCodes, weights: Weig
     codes, scales = weights.rounded(node.output[0], weight, multiplied=True)
     wide = scales.astype(np.float64)
     moved = codes.sum(2, dtype=np.float64) @ (_MIDDLE - read.zeros.astype(np.float64))
-    return _Layer(node, form, codes, wide, moved * wide)
+    bias = np.tile(form.convolution.bias.astype(np.float64), form.phases) + moved * wide
+    return _Layer(node, form, codes, wide, bias)
 
 
 def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:
@@ -195,71 +165,38 @@ def _stop(graph: Graph, tensor: str, output: str, shape: tuple[int, ...]) -> str
 
 def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> None:
     """Emit a convolution whose results are rounded by channel."""
-    read = _last(graph, read, layer.codes.shape[1])
-    result = _codes(graph, layer, read, layer.codes, layer.bias, made)
-    real = _first(graph, layer, result, f"{layer.stem}.codes_first")
-    names = [
-        graph.add_constant(f"{layer.stem}.{name}", value)
-        for name, value in (("scales", made.scales), ("zeros", made.zeros))
-    ]
-    name = graph.fresh(f"{layer.stem}/DequantizeLinear")
-    graph.add("DequantizeLinear", [real, *names], [layer.name], name, axis=1)
-
-
-def _convolve_segments(
-    graph: Graph,
-    layer: _Layer,
-    cut: Cut,
-    segments: Segments,
-    codes: Mapping[str, ChannelCodes],
-) -> None:
-    """Emit a convolution of segments, whose results are rounded by channel and have its gains."""
-    form, stem, made = layer.form, layer.stem, codes[per_gain(layer.name)]
-    bounds = _bounds(graph, *cut.window(form), 3)
-    read = graph.make("Slice", [segments.codes, *bounds], f"{stem}.window")
-    read = graph.make("Transpose", [read], f"{stem}.last", perm=[0, 2, 3, 1])
-    result = _codes(graph, layer, read, layer.codes[:, :, None], layer.moved, made)
-    shape = graph.add_constant(f"{stem}.samples", np.array([0, 0, -1, len(form.convolution.bias)]))
-    samples = graph.make("Reshape", [result, shape], f"{stem}.phases")
-    first = graph.make("Transpose", [samples], f"{stem}.first", perm=[0, 3, 1, 2])
-    ranges = by_segment(graph, segments.gains, made, f"{stem}.result")
-    size = cut.length * form.phases
-    real = in_rows(graph, "DequantizeLinear", first, size, ranges, f"{stem}.real")
-    real = join(graph, form, layer.node.input[0], real, f"{stem}.kept")
-    bias = graph.add_constant(f"{stem}.bias", form.convolution.bias[:, None])
-    graph.add("Add", [real, bias], [layer.name], graph.fresh(f"{stem}/Add"))
-
-
-def _codes(
-    graph: Graph, layer: _Layer, read: str, weight: Array, bias: Array, made: ChannelCodes
-) -> str:
-    """Emit the convolution itself, codes in and out with their channels last."""
     phases, plain, stem = layer.form.phases, layer.form.convolution, layer.stem
     steps = np.tile(made.scales.astype(np.float64), phases)
     offsets = np.tile(made.zeros.astype(np.float64), phases) - _MIDDLE
     scales = (layer.scales / steps).astype(np.float32)
-    whole = round_bias(bias / steps + offsets, scales.astype(np.float64))
+    bias = round_bias(layer.bias / steps + offsets, scales.astype(np.float64))
     one, middle = _plain_codes(graph)
     inputs = [
-        *(read, one, middle),
-        graph.add_constant(f"{stem}.weight", weight),
+        *(_last(graph, read, layer.codes.shape[1]), one, middle),
+        graph.add_constant(f"{stem}.weight", layer.codes),
         graph.add_constant(f"{stem}.weight_scale", scales),
         graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
         *(one, middle),
-        graph.add_constant(f"{stem}.bias", whole),
+        graph.add_constant(f"{stem}.bias", bias),
     ]
-    unit = [1] * (weight.ndim - 3)
-    return graph.make(
+    result = graph.make(
         "QLinearConv",
         inputs,
         f"{stem}.codes",
-        graph.fresh(f"{stem}/QLinearConv"),
+        graph.fresh(f"{layer.node.name}/QLinearConv"),
         domain=CONTRIB,
         channels_last=1,
-        kernel_shape=[*unit, plain.weight.shape[2]],
-        dilations=[*unit, plain.dilation],
-        strides=[*unit, plain.stride],
+        kernel_shape=[plain.weight.shape[2]],
+        dilations=[plain.dilation],
+        strides=[plain.stride],
     )
+    real = _first(graph, layer, result, f"{stem}.codes_first")
+    names = [
+        graph.add_constant(f"{stem}.{name}", value)
+        for name, value in (("scales", made.scales), ("zeros", made.zeros))
+    ]
+    name = graph.fresh(f"{stem}/DequantizeLinear")
+    graph.add("DequantizeLinear", [real, *names], [layer.name], name, axis=1)
 
 
 def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
@@ -286,7 +223,7 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
         graph.add_constant(f"{stem}.weight_zero", np.zeros(outputs, np.int8)),
         graph.add_constant(f"{stem}.bias", layer.bias.astype(np.float32)),
     ]
-    name = graph.fresh(f"{stem}/MatMulIntegerToFloat")
+    name = graph.fresh(f"{layer.node.name}/MatMulIntegerToFloat")
     operator = "MatMulIntegerToFloat"
     result = graph.make(operator, inputs, f"{stem}.product", name, domain=CONTRIB)
     _first(graph, layer, result, layer.name)

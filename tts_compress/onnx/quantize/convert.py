@@ -21,7 +21,7 @@ from tts_compress.onnx.quantize import static
 from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
 from tts_compress.onnx.quantize.decisions import (
     Decision,
-    channel_layers,
+    channel_outputs,
     count_decisions,
     decide,
     follow_weights,
@@ -134,9 +134,10 @@ class Observed:
 
     def find_channels(self, decisions: Sequence[Decision], calls: Calls) -> None:
         """Find the codes of tensors that decisions round by channel."""
-        if layers := channel_layers(decisions):
+        tensors = integer.tensors_by_channel(self.graph, channel_outputs(decisions))
+        if missing := [name for name in tensors if name not in self.by_channel]:
             report_status(self.progress, STAGE, "ranges of channels")
-            self.by_channel.update(_codes_by_channel(self.graph, layers, calls, self.by_channel))
+            self.by_channel.update(_codes_by_channel(self.graph.model, missing, calls.feeds()))
 
     def find_codes(self, decisions: Sequence[Decision], calls: Calls) -> dict[str, Chosen]:
         """Return the codes that GPTQ chooses for decisions, by the operator's output."""
@@ -226,34 +227,20 @@ def equalize_decided(
 
 
 def _codes_by_channel(
-    graph: Graph,
-    layers: Sequence[tuple[str, Activations]],
-    calls: Calls,
-    known: Mapping[str, ChannelCodes],
+    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
 ) -> dict[str, ChannelCodes]:
-    """Return the codes of tensors (B, C, T) that arithmetic by channel asks for, but known ones.
+    """Return codes of tensors (B, C, T) with a range for each channel.
 
     They cover the extremes of the first calls but, of as many as are looked at, those of one.
 
     Raises:
         QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
-    codes: dict[str, ChannelCodes] = {}
-
-    def observe(model: onnx.ModelProto, tensors: Sequence[str]) -> None:
-        extremes = collect_extremes(model, tensors, islice(calls.feeds(), _CALLS))
-        for name, pairs in extremes.items():
-            ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS
-            codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
-
-    missing = [t for t in integer.tensors_by_channel(graph, layers) if t not in known]
-    relative = {integer.per_gain(output): output for output, _ in layers}
-    if plain := [tensor for tensor in missing if tensor not in relative]:
-        observe(graph.model, plain)
-    if outputs := [relative[tensor] for tensor in missing if tensor in relative]:
-        # Segments' gains follow from the ranges of what is read.
-        model = integer.observe_per_gain(graph.model, outputs, {**known, **codes})
-        observe(model, [integer.per_gain(output) for output in outputs])
+    extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
+    codes = {}
+    for name, pairs in extremes.items():
+        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS
+        codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
     return codes
 
 
@@ -312,8 +299,8 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":
         integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
-        apart = dict(channel_layers(decisions))
-        integer.emit_by_channel(graph, apart, conversion.by_channel, conversion.codes)
+        rounded = channel_outputs(decisions)
+        integer.emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
     else:
         static.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
     quantize_dynamically(graph, decisions, conversion.codes)

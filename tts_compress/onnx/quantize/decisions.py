@@ -175,9 +175,15 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
     return frozenset(d.output for d in decisions if d.activations == Activations.STATIC)
 
 
-def channel_layers(decisions: Iterable[Decision]) -> list[tuple[str, Activations]]:
-    """Return the outputs and arithmetic of the operators whose ranges are by channel."""
-    return [(d.output, d.activations) for d in decisions if d.activations in BY_CHANNEL]
+def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
+    """Return the outputs of the operators whose ranges are by channel; True if one is rounded.
+
+    Args:
+        decisions: Of which there may be several for an operator.
+    """
+    chosen = [d for d in decisions if d.activations in BY_CHANNEL]
+    rounded = {d.output for d in chosen if d.activations == Activations.CHANNELS}
+    return {d.output: d.output in rounded for d in chosen}
 
 
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
@@ -292,8 +298,8 @@ def _applies(
         return True
     if form == "qoperator":
         plain = integer_form(graph, node)
-        # Neighbourhoods that are laid side by side, and segments, take sample by sample.
-        slides = rule.activations in {Activations.INPUTS, Activations.SEGMENTS}
+        # Neighbourhoods that are laid side by side follow each other sample by sample.
+        slides = rule.activations == Activations.INPUTS
         return bool(plain and _pays(node, shape) and (not slides or plain.convolution.stride == 1))
     # The caller gets FP32, and a result that is not rounded is not computed in integers.
     return node.output[0] not in graph.outputs
