@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import onnx
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
@@ -82,7 +83,7 @@ def train_graph(
     # One text at a time is all that such graphs promise to take.
     decides = recipe.family != "piper" and length_outputs(conversion.graph, conversion.lengths)
     options = run.options
-    if recipe.family == "contract" or decides:
+    if recipe.family == "contract" or decides or _takes_one_example(conversion.graph):
         updates = options.accumulation * options.batch_size
         options = replace(options, batch_size=1, accumulation=updates)
     # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
@@ -93,6 +94,12 @@ def train_graph(
     record = train(task, replace(run, options=options))
     assert isinstance(task.student, GraphNetwork)
     return learned_conversion(conversion, task.student), record
+
+
+def _takes_one_example(graph: onnx.ModelProto) -> bool:
+    """Return True if an input states that its batch has a size of 1."""
+    shapes = [value.type.tensor_type.shape.dim for value in graph.graph.input]
+    return any(len(shape) > 1 and shape[0].dim_value == 1 for shape in shapes)
 
 
 def train_module(

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 torch = pytest.importorskip("torch")
 
+from tts_compress.compression import compress_trained  # noqa: E402
 from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.models import open_model  # noqa: E402
 from tts_compress.models.base import OnnxGraph  # noqa: E402
@@ -20,6 +21,7 @@ from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
+from tts_compress.qat.options import TrainingOptions, TrainingRun  # noqa: E402
 from tts_compress.qat.task import TrainingTask  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
@@ -125,3 +127,27 @@ def test_training_brings_the_artifact_nearer_to_the_original(
         answers.append(open_session(finished, "learned", 1).run(None, {"x": signal})[0])
     original = open_session(teacher.graph, "original", 1).run(None, {"x": signal})[0]
     assert snr_db(original, answers[1]) > snr_db(original, answers[0]) + 1
+
+
+def test_a_graph_of_batch_one_is_trained_one_example_at_a_time(
+    vocoder: onnx.ModelProto, tmp_path: Path
+) -> None:
+    fixed = copy.deepcopy(vocoder)
+    (value,) = fixed.graph.input
+    value.type.tensor_type.shape.dim[0].dim_value = 1
+    shape = numpy_helper.from_array(np.array([1, 8, -1]), "shape")  # as exporters write it
+    fixed.graph.initializer.append(shape)
+    first = next(node for node in fixed.graph.node if "x" in node.input)
+    fixed.graph.node.insert(0, helper.make_node("Reshape", ["x", "shape"], ["alone"]))
+    first.input[0] = "alone"
+    onnx.save(fixed, tmp_path / "vocoder.onnx")
+    np.savez(
+        tmp_path / "feeds.npz", **{f"{i}/x": _signal(length) for i, length in enumerate(_LENGTHS)}
+    )
+    run = TrainingRun(options=TrainingOptions(steps=2, threads=1))
+    model, feeds = open_model(f"onnx:{tmp_path / 'vocoder.onnx'}"), tmp_path / "feeds.npz"
+    small = compress_trained(model, "int8-qat", calibration=feeds, run=run)
+    assert isinstance(small, OnnxGraph)
+    assert small.manifest is not None
+    assert small.manifest.training is not None
+    assert small.manifest.training.steps == 2
