@@ -83,7 +83,8 @@ def train_graph(
     # One text at a time is all that such graphs promise to take.
     decides = recipe.family != "piper" and length_outputs(conversion.graph, conversion.lengths)
     options = run.options
-    if recipe.family == "contract" or decides or _takes_one_example(conversion.graph):
+    alone = sample_rate is None and _takes_one_example(conversion.graph)
+    if recipe.family == "contract" or decides or alone:
         updates = options.accumulation * options.batch_size
         options = replace(options, batch_size=1, accumulation=updates)
     # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
