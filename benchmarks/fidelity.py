@@ -30,7 +30,7 @@ Held = dict[str, "npt.NDArray[np.float64]"]
 
 _PREFIX = "benchmarks.held."
 _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
-"""Of numpy, by the runtime's names; the integers have the same."""
+"""Names of numpy's types, by the runtime's; the integers have the same."""
 
 
 class HoldingSession:

@@ -116,8 +116,8 @@ class Run:
 
 
 _BASELINES = ("other_seed", "disturbed")
-"""Of these a text's first seed is recognized: they show the size of chance, and take as long to
-recognize as the models."""
+"""Roles that are recognized for a text's first seed only: they show the size of chance, and take as
+long to recognize as the models."""
 
 
 def count_audios(texts: int, seeds: int) -> int:

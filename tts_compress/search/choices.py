@@ -219,7 +219,7 @@ class NamedOption(Option):
 
 
 Options = Mapping[str, Sequence[NamedOption]]
-"""What each group can be, by the group's name; FP32 among them."""
+"""Formats that each group can have, by the group's name; FP32 among them."""
 
 
 def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Options:

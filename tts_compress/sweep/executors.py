@@ -1,4 +1,4 @@
-"""What does units: processes of this machine, or tasks of a Ray cluster.
+"""Executors of units: processes of this machine, or tasks of a Ray cluster.
 
 No state is here that is not in the results: a worker that dies has its unit done again by another,
 and a sweep whose driver is lost is started again and goes on.

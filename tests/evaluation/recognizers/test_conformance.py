@@ -1,4 +1,4 @@
-"""What every recognizer promises, on models of random weights where none is in its package."""
+"""Promises of every recognizer, on models of random weights where none is in its package."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class RecognizerCase:
 
     language: str = "de"
     steady: bool = True
-    """Whether what is no speech, too, leaves the next transcript as it was; Moonshine's detector of
-    speech is moved by it."""
+    """True if sound without speech leaves the next transcript as it was; it moves Moonshine's
+    detector of speech."""
 
     described: tuple[str, ...] = ()
     refused: tuple[tuple[str, str, str], ...] = ()
-    """What follows the name, the suite's language, and what the error says of them."""
+    """The text behind the name, the suite's language, and a pattern of the error."""
 
 
 _NO_FOLDER = (":/no/such/folder", "de", "no folder '/no/such/folder' with a model")

@@ -7,14 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.families.conformance import (
-    Commanded,
-    Deployed,
-    FamilyCase,
-    FamilyPromises,
-    Learning,
-    SchemePromise,
-)
+from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
+from tests.families.conformance import FamilyPromises
 from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.models import load

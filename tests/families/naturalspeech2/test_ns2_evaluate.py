@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def test_a_report_states_what_is_not_upstreams(
     tmp_path: Path, tiny_ns2_dir: Path, amphion: Path
 ) -> None:
-    """Of the model against itself; workers find the clone by the option's setting."""
+    """The model is its own candidate; workers find the clone by the option's setting."""
     pytest.importorskip("pocketsphinx")
     spec, out = f"naturalspeech2:{tiny_ns2_dir}?inference_step=2", tmp_path / "report"
     arguments = [spec, spec, "--suite", str(write_suite(tmp_path, ["Hello there."]))]

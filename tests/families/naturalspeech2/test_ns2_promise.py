@@ -6,14 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.families.conformance import (
-    Commanded,
-    Deployed,
-    FamilyCase,
-    FamilyPromises,
-    Learning,
-    SchemePromise,
-)
+from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
+from tests.families.conformance import FamilyPromises
 from tts_compress.compression import compress
 
 if TYPE_CHECKING:

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tests.families.conformance import (
-    Commanded,
-    Deployed,
-    FamilyCase,
-    FamilyPromises,
-    Learning,
-    SchemePromise,
-    write_suite,
-)
+from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
+from tests.families.conformance import FamilyPromises, write_suite
 from tts_compress import find_recipe, load, read_report
 from tts_compress.cli import main
 from tts_compress.models.parler.files import ParlerOptions

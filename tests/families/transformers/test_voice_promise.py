@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.families.conformance import Commanded, FamilyCase, FamilyPromises, SchemePromise
+from tests.families.case import Commanded, FamilyCase, SchemePromise
+from tests.families.conformance import FamilyPromises
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -50,7 +50,7 @@ class _Layer:
 
     @property
     def stem(self) -> str:
-        """What names of its operators begin with, by which their time counts as the layer's."""
+        """Beginning of its operators' names, by which their time counts as the layer's."""
         return str(self.node.name or self.name)
 
 
