@@ -3,9 +3,9 @@
 `default` and `strict` judge quality (words, fidelity, durations, health, damage), which is the same
 on a busy machine; `cost` judges size and speed. Gates on words fail where the recognizer mishears
 more than half of the reference's own: nothing was judged then. `default` lets the word error rate
-rise by up to ten points (upper end of its interval), for suites as short as en-quick; `words-2` by
-two and `strict` by half a point, for en-full. `regression` judges what changed since the report of
---against.
+rise by up to 6.5 points (upper end of its interval), for suites as short as en-quick; `words-2` by
+two and `strict` by half a point, for en-full. `autoregressive` is for language models, whose timing
+is not shared. `regression` judges what changed since the report of --against.
 
 Examples:
     gate out/report
@@ -32,7 +32,7 @@ COMMAND = Command(
     Option("report", "report.json, or its directory", type=path),
     Option(
         "--gates GATES",
-        "default, strict, words-2, cost, or your TOML; may be repeated (default)",
+        "default, autoregressive, strict, words-2, cost, or your TOML; may be repeated (default)",
         action="append",
     ),
     Option(

@@ -4,6 +4,7 @@ import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -78,8 +79,9 @@ _LARGEST = sys.float_info.max
 class Gate(Config):
     """A limit on one metric."""
 
-    metric: str = Field(pattern=r"^\w+(\.\w+)*$")
-    """Dotted path in `report.json`, such as `wer.interval.1`."""
+    metric: str = Field(pattern=r"^\w+(\.(\w+|\*))*$")
+    """Dotted path in `report.json`, such as `wer.interval.1`; a `*` stands for each of the figures
+    that the metric has, as in `damage.*.utterances`: all kinds, and those to come."""
 
     limit: float = Field(allow_inf_nan=False)
     """The last value that passes."""
@@ -133,6 +135,18 @@ class Gate(Config):
         found = [_number(document, path) for path in (self.metric, *ends)]
         known = [number for number in found if number is not None]
         return Estimate(*known) if len(known) == len(found) else None
+
+    def expanded(self) -> list["Gate"]:
+        """Return a gate for each figure that a `*` stands for; itself without one."""
+        if "*" not in self.metric:
+            return [self]
+        name, _, rest = self.metric.partition(".")
+        figures = [path for metric in self._metrics() for path in metric.figures]
+        return [
+            self.model_copy(update={"metric": f"{name}.{path}"})
+            for path in figures
+            if fnmatchcase(path, rest)
+        ] or [self]
 
     @property
     def groups(self) -> set[str]:
@@ -244,7 +258,8 @@ def gate(
                 "--against report.json"
             )
         refuse_incomparable(earlier, now)
-    rows = tuple(_judge(gate, gates, now, earlier) for gate in gates.gate)
+    limits = [limit for gate in gates.gate for limit in gate.expanded()]
+    rows = tuple(_judge(limit, gates, now, earlier) for limit in limits)
     return Verdict(name=gates.name, rows=rows)
 
 

@@ -207,11 +207,11 @@ def find_figure(path: str) -> Figure:
     """Return the words for a value of `report.json`, given its dotted path."""
     name, _, rest = path.partition(".")
     figures = next((metric.figures for metric in find_metrics() if metric.name == name), {})
-    ends = {"interval.0": "lower", "interval.1": "upper"}
-    known = figures.get("interval" if rest in ends else rest, Figure(path))
-    if rest not in ends or known.name == path:
-        return known
-    return Figure(f"{known.name}, {ends[rest]} end of its 95 % interval", known.show)
+    head, _, tail = rest.rpartition(".")
+    end = {"0": "lower", "1": "upper"}.get(tail)
+    if end is None or head not in figures:
+        return figures.get(rest, Figure(path))
+    return Figure(f"{figures[head].name}, {end} end of its 95 % interval", figures[head].show)
 
 
 @cache

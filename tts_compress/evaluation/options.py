@@ -37,9 +37,9 @@ class EvaluationOptions:
     """Timed runs of each per model; and fresh processes in which opening and memory are measured,
     fewer where those take more than a minute."""
 
-    teacher_forced_texts: int = 8
+    teacher_forced_texts: int = 12
     """Number of texts on which language models are compared token by token, spread over the
-    suite's lengths; 0 leaves it out."""
+    suite's lengths, at least 12 for intervals; 0 leaves it out."""
 
     keep_wav: bool = option(False, "--wav", "keep the audio also as WAV files beside the report")
     """Write the audio of both models also as WAV files beside the report, where there is an output

@@ -18,8 +18,8 @@ from tts_compress.evaluation.metric import (
     Show,
     compare_pairs,
 )
-from tts_compress.evaluation.metrics.damage import find_pauses
 from tts_compress.evaluation.pairs import Run
+from tts_compress.numerics.faults import find_pauses
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.spectra import same_timing
 

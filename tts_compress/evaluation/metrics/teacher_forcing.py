@@ -20,7 +20,8 @@ from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Metric, Record, Row
+from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.metric import Figure, Metric, Record, Row
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
@@ -53,6 +54,11 @@ class TeacherForcing(Record):
     """Tokens compared: steps times codebooks, without those that are forced or special."""
 
     texts: int
+
+    agreement_interval: tuple[float, float] | None = None
+    """95 % interval over resampled texts; None of too few texts, and in older reports."""
+
+    kl_interval: tuple[float, float] | None = None
 
 
 class _Compared(Config):
@@ -155,10 +161,11 @@ def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]
     Raises:
         EvaluationError: The shapes differ, no position counts, or scores are not finite.
     """
-    count = agreements = positions = 0
-    nats = squared_difference = squared_reference = 0.0
+    sums: list[tuple[float, int, int]] = []  # nats, agreements and positions of each text
+    squared_difference = squared_reference = 0.0
     for reference, candidate, chosen in texts:
-        count += 1
+        agreements = positions = 0
+        nats = 0.0
         if reference.shape != candidate.shape or reference.shape[:2] != chosen.shape:
             raise EvaluationError(
                 f"scores of shapes {reference.shape} and {candidate.shape} for tokens of shape "
@@ -179,18 +186,24 @@ def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]
             squared_difference += float(np.square(second - first).sum())
             squared_reference += float(np.square(first).sum())
             positions += len(first)
+        sums.append((nats, agreements, positions))
+    by_text = np.array(sums).reshape(-1, 3)
+    nats, agreements, positions = by_text.sum(axis=0).tolist()
     if not positions:
         raise EvaluationError("the reference chose no tokens to compare; give other texts")
     if squared_reference > 0:
         distance = (squared_difference / squared_reference) ** 0.5
     else:  # a reference that finds all tokens alike
         distance = float("inf") if squared_difference > 0 else 0.0
+    spoken = by_text[by_text[:, 2] > 0]
     return TeacherForcing(
         agreement=agreements / positions,
         kl_nats=nats / positions,
         logit_distance=distance,
-        positions=positions,
-        texts=count,
+        positions=int(positions),
+        texts=len(sums),
+        agreement_interval=text_interval(spoken[:, 1], spoken[:, 2]),
+        kl_interval=text_interval(spoken[:, 0], spoken[:, 2]),
     )
 
 
@@ -221,9 +234,13 @@ def _rows(scores: TeacherForcing, _: object) -> list[Row]:
     counted = f"{_count(scores.positions, 'token')}, {_count(scores.texts, 'text')}"
     kl, agreement = formatting.nats(scores.kl_nats), formatting.percent(scores.agreement)
     distance = formatting.percent(scores.logit_distance)
+    most = ""
+    if scores.kl_interval is not None:
+        low, high = map(formatting.nats, scores.kl_interval)
+        most = f" (95 % interval {low} to {high})"
     return [
         Row(label="Token agreement", candidate=agreement, change=counted),
-        Row(label="KL divergence", candidate=kl, change="per token, reading the same tokens"),
+        Row(label="KL divergence", candidate=kl, change=f"a token, reading the same tokens{most}"),
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
     ]
 
@@ -240,6 +257,10 @@ METRICS = (
         optional=True,
         compute=_compute,
         rows=_rows,
+        figures={
+            "agreement_interval": Figure("token agreement", formatting.percent),
+            "kl_interval": Figure("KL divergence per token", formatting.nats),
+        },
         terms={
             "Token agreement, KL divergence, logit distance": "both language models read the "
             "tokens that the reference spoke and are asked at each step what comes next: how often "

@@ -1,0 +1,223 @@
+"""Faults that ears notice in a sound, each by its size and its time.
+
+`find_…` look at one sound; `added_…` at two of the same timing, where anything that only one of
+them has is seen far below what a single sound shows.
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tts_compress.numerics.spectra import power_spectrum, window_length
+
+Wave: TypeAlias = npt.NDArray[np.float64]
+Places: TypeAlias = list[tuple[float, float]]
+"""Sizes of damage, each with its time in seconds."""
+
+_CONSTANT = 1e-7
+"""Neighbours that differ by less are the same sample; a step of 16 bits is 3e-5."""
+
+_PINNED_FROM = 0.02
+"""Samples below this share of full scale are in a pause, or cross zero: not pinned."""
+
+_BENDS_DB = -12.0
+"""Bends of the sound that hide a click beside them, relative to it."""
+
+_MORE = 1.5
+"""Factor by which a candidate bends more than its reference within 2 ms where it has a click."""
+
+_STEP_S = 0.0025
+"""Time between the levels in which onsets are found; each is of twice as long."""
+
+_ONSET_DB, _RISE_DB = -24.0, 20.0
+"""An onset reaches this level relative to the speech, that far above what is before it."""
+
+_BEFORE_S, _MASKED_S = 0.06, 0.015
+"""An onset hides what is less before it (backward masking: 5 to 20 ms); what is earlier than the
+first belongs to other sounds."""
+
+_UNHEARD_DB = -48.0
+"""Level relative to the speech that nobody hears shortly before a sound."""
+
+_WHISTLE_FROM_HZ = 1000.0
+"""Below, the harmonics of a steady vowel stand out as a whistle does."""
+
+
+def find_pinned(wave: Wave, rate: int) -> Places:
+    """Return milliseconds within each 50 ms in which samples stand still away from zero."""
+    level = np.abs(wave[1:])
+    flat = (np.abs(np.diff(wave)) <= 1e-3 * level) & (level >= _PINNED_FROM)
+    sums, starts = _sums(flat.astype(np.float64), round(0.05 * rate), rate // 1000)
+    return _places(sums * 1000.0 / rate, starts / rate)
+
+
+def find_offset(wave: Wave, rate: int) -> Places:
+    """Return the distance from zero of each quarter second's mean, as a share of full scale."""
+    size = round(0.25 * rate)
+    sums, starts = _sums(wave, size, size // 25)
+    return _places(np.abs(sums) / size, starts / rate)
+
+
+def find_frozen(wave: Wave, rate: int) -> Places:
+    """Return the milliseconds of runs of one constant sample inside the speech."""
+    quiet, step = _quiet(wave, rate)
+    loud = np.flatnonzero(~quiet)
+    if not len(loud):
+        return []
+    still = np.abs(np.diff(wave)) <= _CONSTANT
+    still[: loud[0] * step] = still[(loud[-1] + 1) * step :] = False
+    begins, ends = _runs(still & (np.abs(wave[1:]) < _PINNED_FROM))
+    return [
+        (float(b - a) * 1000.0 / rate, float(a) / rate) for a, b in zip(begins, ends, strict=True)
+    ]
+
+
+def find_clicks(wave: Wave, rate: int) -> Places:
+    """Return for each millisecond how far it bends beyond the 10 ms on either side, in dB.
+
+    The second difference is the residual of a prediction by a straight line. Pulses of a voice
+    and the noise of a consonant have others like them nearby; a click stands alone.
+    """
+    bends = _bends(wave, rate)
+    # A bend that is small against the loudness of the speech is masked by it.
+    floor = 0.05 * _root_mean_square(wave) + 1e-6
+    return _beyond(bends, _neighbours(bends) + floor, rate)
+
+
+def added_clicks(reference: Wave, candidate: Wave, rate: int) -> Places:
+    """Return for each millisecond how far the difference bends beyond what is around it, in dB.
+
+    What is around it are the difference, as noise has other bends like it nearby, and what is left
+    audible by the candidate's own bends. It counts where the candidate bends more than the
+    reference did: other loudness, or a little delay, is no click.
+    """
+    bends, before, after = (
+        _bends(wave, rate) for wave in (candidate - reference, reference, candidate)
+    )
+    hidden_by = 10.0 ** (_BENDS_DB / 20.0) * _neighbours(after)
+    floor = 0.05 * _root_mean_square(reference) + 1e-6
+    nearby = np.lib.stride_tricks.sliding_window_view(np.pad(before, 2), 5).max(axis=1)
+    bends = np.where(after > _MORE * nearby[: len(after)], bends, 0.0)
+    return _beyond(bends, np.maximum(_neighbours(bends), hidden_by) + floor, rate)
+
+
+def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
+    """Return by how much louder the candidate is before each onset of the reference, in dB.
+
+    Of two successive levels the softer counts: a click is none.
+    """
+    levels, after = _fine_levels(reference, rate), _fine_levels(candidate, rate)
+    loud = levels[levels > levels.max(initial=-200.0) - 20.0]
+    speech = 10.0 * np.log10(np.mean(10.0 ** (loud / 10.0))) if len(loud) else 0.0
+    levels, after = levels - speech, after - speech
+    begin, end = (round(span / _STEP_S) for span in (_BEFORE_S, _MASKED_S))
+    if len(levels) <= begin:
+        return []
+    before = np.lib.stride_tricks.sliding_window_view(levels, begin - end).max(axis=1)
+    loudest = np.minimum(after[:-1], after[1:])
+    heard = np.lib.stride_tricks.sliding_window_view(loudest, begin - end - 1).max(axis=1)
+    onsets = np.arange(begin, len(levels))
+    quiet = before[onsets - begin]
+    rising = (levels[onsets] >= _ONSET_DB) & (levels[onsets] >= quiet + _RISE_DB)
+    # The first level that is so loud is the onset; later ones have it before them.
+    first = rising & ~np.concatenate(([False], rising[:-1]))
+    rises = heard[onsets - begin] - np.maximum(quiet, _UNHEARD_DB)
+    return _places(rises[first], onsets[first] * _STEP_S)
+
+
+def _fine_levels(wave: Wave, rate: int) -> Wave:
+    """Return the level of every 5 ms, in steps of half of that, dB of full scale."""
+    starts = (np.arange(int(len(wave) / rate / _STEP_S)) * _STEP_S * rate).astype(np.intp)
+    size = round(2 * _STEP_S * rate)
+    starts = starts[starts + size <= len(wave)]
+    total = np.concatenate(([0.0], np.cumsum(np.square(wave))))
+    return np.asarray(10.0 * np.log10((total[starts + size] - total[starts]) / size + 1e-20))
+
+
+def _bends(wave: Wave, rate: int) -> Wave:
+    """Return the largest second difference of each millisecond."""
+    bend, block = np.abs(np.diff(wave, 2)), max(1, rate // 1000)
+    count = len(bend) // block
+    return np.asarray(bend[: count * block].reshape(count, block).max(axis=1, initial=0.0))
+
+
+def _neighbours(bends: Wave) -> Wave:
+    """Return the largest bend in the 10 ms on either side of each millisecond."""
+    if not len(bends):
+        return bends
+    around = np.lib.stride_tricks.sliding_window_view(np.pad(bends, 10), 21)
+    # A click on the edge of a millisecond is in the next one, too.
+    return np.asarray(np.maximum(around[:, :9].max(axis=1), around[:, 12:].max(axis=1)))
+
+
+def _beyond(bends: Wave, around: Wave, rate: int) -> Places:
+    """Return the decibels of each millisecond above what is around it."""
+    times_s = np.arange(len(bends)) * max(1, rate // 1000) / rate
+    return _places(20.0 * np.log10(bends / around + 1e-6), times_s)
+
+
+def _root_mean_square(wave: Wave) -> float:
+    return float(np.sqrt(np.mean(np.square(wave)))) if len(wave) else 0.0
+
+
+def find_whistles(wave: Wave, rate: int) -> Places:
+    """Return for each half second how far its steadiest spectral line stands out, in dB.
+
+    A line is as far above its neighbours as in four of five of the frames.
+    """
+    window = 2 * window_length(rate)
+    hop = window // 4
+    length = max(1, round(0.5 * rate / hop))
+    padded = np.pad(wave, (0, max(0, window + (length - 1) * hop - len(wave))))
+    frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
+    power = power_spectrum(frames, np.hanning(window))
+    level = 10.0 * np.log10(power + 1e-8)  # a full-scale sine is 0 dB
+    reach = round(250.0 * window / rate)
+    padding = np.pad(level, ((0, 0), (reach, reach)), mode="edge")
+    # The lobe of a line is four bins wide: neighbours begin behind it.
+    near = np.lib.stride_tricks.sliding_window_view(padding, reach - 3, axis=1).max(axis=2)
+    bins = level.shape[1]
+    beyond = (level - np.maximum(near[:, :bins], near[:, reach + 4 : reach + 4 + bins]))[
+        :, round(_WHISTLE_FROM_HZ * window / rate) :
+    ]
+    found = []
+    for start in range(0, len(beyond) - length + 1, max(1, length // 2)):
+        ordered = np.partition(beyond[start : start + length], length // 5, axis=0)
+        found.append((float(ordered[length // 5].max()), start * hop / rate))
+    return found
+
+
+def find_pauses(wave: Wave, rate: int) -> Places:
+    """Return the seconds of silences inside the speech."""
+    quiet, step = _quiet(wave, rate)
+    begins, ends = _runs(quiet)
+    inside = (begins > 0) & (ends < len(quiet))
+    begins, ends = begins[inside], ends[inside]
+    return _places((ends - begins) * step / rate, begins * step / rate)
+
+
+def _places(sizes: Wave, times_s: Wave) -> Places:
+    return list(zip(sizes.tolist(), times_s.tolist(), strict=True))
+
+
+def _sums(values: Wave, size: int, step: int) -> tuple[Wave, npt.NDArray[np.intp]]:
+    """Return the sums over windows, and their beginnings; short input is one window."""
+    padded = np.concatenate(([0.0], values, np.zeros(max(0, size - len(values)))))
+    total = np.cumsum(padded)
+    starts = np.arange(0, len(total) - size, max(1, step))
+    return total[starts + size] - total[starts], starts
+
+
+def _quiet(wave: Wave, rate: int) -> tuple[npt.NDArray[np.bool_], int]:
+    """Return which frames of 10 ms are 35 dB below loud speech, and the samples of a frame."""
+    step = max(1, round(0.01 * rate))
+    count = len(wave) // step
+    energy = np.square(wave[: count * step]).reshape(count, step).mean(axis=1)
+    return energy <= (np.quantile(energy, 0.9) if count else 0.0) * 10.0**-3.5, step
+
+
+def _runs(mask: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the beginnings of runs of True, and their ends (exclusive)."""
+    edges = np.flatnonzero(np.diff(np.concatenate(([0], mask.astype(np.int8), [0]))))
+    return edges[::2], edges[1::2]
