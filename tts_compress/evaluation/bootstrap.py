@@ -1,8 +1,7 @@
-"""Intervals by paired bootstrap, of a difference of rates and of a ratio of times.
+"""Intervals of a difference of rates, by paired bootstrap, and of a ratio of times.
 
 Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
-ICASSP 2004. For times the pairs of runs that took turns are resampled: what disturbs the machine
-disturbs both.
+ICASSP 2004.
 
 The percentile interval of few texts is too narrow: with 24 of them and three seeds 8 % of 95 %
 intervals had no zero where nothing had changed. Its percentiles are expanded, as Hesterberg, "What
@@ -28,6 +27,9 @@ FEWEST_TEXTS = 12
 one seed, the interval has no width in 50 % of draws of 4 texts, 19 % of 8, 10 % of 12 and 0.5 % of
 24; with three seeds it covers the true change in 58, 83, 90 and 94 %."""
 
+FEWEST_PROCESSES = 3
+"""Pairs of processes that the interval of a ratio of times takes at least."""
+
 _SEED = 20_040_517
 _CHUNK = 2_000_000
 """Draws held in memory at once."""
@@ -49,23 +51,35 @@ def compare_times(
     """Return the geometric mean of the ratios reference over candidate, and its interval.
 
     It is also the ratio of the two geometric means. Every run counts alike, however long it takes.
+    Runs of one process resemble each other, and so do those of one text: the variance of the mean
+    logarithm is that among processes and that among texts, less that of single runs, which both
+    contain (Cameron, Gelbach and Miller, "Robust inference with multiway clustering", Journal of
+    Business and Economic Statistics 29(2), 2011), and at least that among processes. With Student's
+    t such intervals of 6 processes and 8 texts hold the true ratio in 95 to 97 % of simulated
+    measurements, whichever the runs have in common; runs counted as independent, in 44 to 95 %.
 
     Args:
-        reference: Seconds of each run, positive, any shape.
+        reference: Seconds of each run, positive, shape `[texts, processes]` or `[runs]`.
         candidate: Seconds of the runs that took turns with those, same shape.
 
     Returns:
-        The ratio, and its 95 % interval over resampled pairs of runs; None for a single pair,
-        which shows nothing of how far runs spread.
+        The ratio and its 95 % interval; None of fewer than `FEWEST_PROCESSES`, which show little
+        of how far processes spread.
     """
-    logarithms = np.log(reference / candidate).ravel()
-    pairs = len(logarithms)
-    # The same arithmetic as for the resamples: no last digit puts it outside its interval.
-    ratio = float(np.exp(logarithms.sum() / pairs))
-    if pairs == 1:
-        return ratio, None
-    low, high = np.exp(paired_interval(logarithms, np.ones(pairs, np.int64)))
-    return ratio, (float(low), float(high))
+    logarithms = np.atleast_2d(np.log(reference / candidate))
+    texts, processes = logarithms.shape
+    mean = float(logarithms.mean())
+    if processes < FEWEST_PROCESSES:
+        return math.exp(mean), None
+    of_processes, of_texts = logarithms.mean(0) - mean, logarithms.mean(1) - mean
+    variance = float(of_processes @ of_processes) / (processes * (processes - 1))
+    if texts > 1:
+        rest = logarithms - mean - of_processes - of_texts[:, None]
+        among_texts = float(of_texts @ of_texts) / (texts * (texts - 1))
+        of_runs = np.square(rest).sum() / ((texts - 1) * (processes - 1) * texts * processes)
+        variance += max(0.0, among_texts - float(of_runs))
+    half = _student(processes - 1) * math.sqrt(variance)
+    return math.exp(mean), (math.exp(mean - half), math.exp(mean + half))
 
 
 def text_interval(differences: _Numbers, tokens: _Numbers) -> tuple[float, float] | None:
@@ -110,13 +124,22 @@ def expanded_tail(blocks: int) -> float:
     """Return the share of resamples beyond each end of a 95 % interval.
 
     A resample's variance has the factor `(blocks - 1) / blocks`, and few blocks estimate it badly,
-    which Student's t accounts for, approximated as in Abramowitz and Stegun, 26.7.5.
+    which Student's t accounts for (Abramowitz and Stegun, 26.7.5).
     """
     if blocks < 2:
         return 0.0
-    z, freedom = _NORMAL.inv_cdf(0.975), blocks - 1
-    student = z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
-    return _NORMAL.cdf(-student * math.sqrt(blocks / freedom))
+    return _NORMAL.cdf(-_student(blocks - 1) * math.sqrt(blocks / (blocks - 1)))
+
+
+def _student(freedom: int) -> float:
+    """Return the 97.5 % quantile of Student's t, from two degrees of freedom on within 3 %."""
+    z = _NORMAL.inv_cdf(0.975)
+    return (
+        z
+        + (z**3 + z) / (4 * freedom)
+        + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
+        + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
 
 
 def _count(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
