@@ -11,11 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.evaluation.bootstrap import (
+    FEWEST_CHANGED,
     FEWEST_TEXTS,
     compare_times,
     expanded_tail,
+    loss_bounds,
     paired_interval,
     paired_intervals,
+    text_bound,
 )
 from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates
 
@@ -132,6 +135,55 @@ def test_covers_the_true_difference_about_as_often_as_it_says() -> None:
         low, high = paired_interval(differences, tokens)
         held += low <= 0.1 <= high
     assert 0.88 <= held / 120 <= 1.0
+
+
+def test_a_direction_takes_six_texts_that_differ() -> None:
+    """By the test of signs; whatever resamples of fewer say, zero is in the interval."""
+    tokens = np.full(12, 10)
+    for changed in range(13):
+        differences = np.where(np.arange(12) < changed, 3, 0)
+        low, high = paired_interval(differences, tokens)
+        assert (low > 0.0) == (changed >= FEWEST_CHANGED == 6)
+        assert high >= 0.3 * changed / 12
+        assert paired_interval(-differences, tokens) == pytest.approx((-high, -low))
+
+
+@pytest.mark.parametrize(("lost", "texts"), [(0, 24), (3, 40), (10, 200)])
+def test_the_bound_of_whole_losses_is_that_of_a_rate(lost: int, texts: int) -> None:
+    """An independent oracle: Clopper and Pearson's, one-sided at 97.5 %."""
+    from scipy.stats import beta
+
+    differences = np.where(np.arange(texts) < lost, 10, 0)[None]
+    bound = loss_bounds(differences, np.full((1, texts), 10), 1.0)[0]
+    assert bound == pytest.approx(beta.ppf(0.975, lost + 1, texts - lost), rel=0.03)
+
+
+def test_the_unseen_loss_is_an_utterance_until_a_larger_one_is_seen() -> None:
+    """Of three seeds the unseen one has a third of a text, unless a whole text was lost."""
+    tokens = np.full((1, 24), 30)
+    none, whole = np.zeros((1, 24), np.int64), np.zeros((1, 24), np.int64)
+    whole[0, 0] = 30
+    assert loss_bounds(none, tokens, 3.0)[0] == pytest.approx((1 - 0.025 ** (1 / 24)) / 3, rel=0.03)
+    assert loss_bounds(whole, tokens, 3.0)[0] == pytest.approx(
+        loss_bounds(whole, tokens, 1.0)[0], rel=0.01
+    )
+
+
+@pytest.mark.parametrize("rate", [0.01, 0.04])
+def test_rare_losses_are_below_the_bound_and_not_below_the_interval(rate: float) -> None:
+    """A text of 200 with one seed loses all its words now and then."""
+    random = np.random.default_rng(7)
+    tokens = np.full((400, 200), 10)
+    noise = random.choice((-1, 0, 0, 0, 1), tokens.shape)
+    differences = np.where(random.random(tokens.shape) < rate, 10, noise)
+    above = loss_bounds(differences, tokens, 1.0) < rate
+    assert above.mean() <= 0.04
+    assert (paired_intervals(differences, tokens)[:, 1] < rate).mean() > above.mean() + 0.01
+
+
+def test_too_few_texts_have_no_bound() -> None:
+    assert text_bound(np.zeros(11, np.int64), np.full(11, 9), 33) is None
+    assert text_bound(np.zeros(12, np.int64), np.full(12, 9), 36) is not None
 
 
 def test_seeds_of_one_text_stay_together() -> None:

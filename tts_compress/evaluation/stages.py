@@ -113,7 +113,9 @@ def time_models(
     """Time reference and candidate, text by text in turns, in several pairs of fresh processes.
 
     What a process draws for its life, such as the places of its memory, disturbs all its runs: only
-    other processes show how far that goes. The model that is opened and speaks first alternates.
+    other processes show how far that goes. Who speaks first is slower on a busy machine, by a tenth
+    on two cores with other work; so the models take turns at that, from text to text and from pair
+    to pair.
 
     Raises:
         EvaluationError: A model's process failed, or spoke no sound at all.
@@ -194,7 +196,10 @@ def _time_fresh(
             peak = worker.ask("inspect")["peak_bytes"]
             workers[side], fresh[side] = worker, FreshProcess(**opened, peak_bytes=peak)
         opening = monotonic() - begun
-        turns = [{side: workers[side].ask("speak", text=text) for side in order} for text in texts]
+        turns = []
+        for text in texts:
+            turns.append({side: workers[side].ask("speak", text=text) for side in order})
+            order = order[::-1]
     return opening, [
         _Round(
             fresh=fresh[side],

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-_ORDERS = (("ref", "slow"), ("slow", "ref"))
-
-
 def _timings(seconds: list[list[float]]) -> Timings:
     return Timings(spent=tuple(map(tuple, seconds)), audio=((1.0,),) * len(seconds))
 
@@ -72,7 +69,7 @@ def test_the_real_time_factor_is_synthesis_over_audio() -> None:
 def test_models_take_turns_in_several_processes(
     fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
-    """Text by text after warming up; the one that begins alternates."""
+    """Text by text after warming up; they take turns at speaking first, too."""
     log = tmp_path / "log"
     specs = (
         fake_spec(name, log=str(log), tag=name, sleep=sleep)
@@ -81,10 +78,12 @@ def test_models_take_turns_in_several_processes(
     first, second = (make_subject(spec) for spec in specs)
     options = replace(fast_options, timing_runs=3)
     reference, candidate = time_models((first, second), ["b", "aa"], options)
-    turns = [
-        [f"{name}:{text}" for text in ("aa", "b", "aa") for name in names] for names in _ORDERS
-    ]
-    assert log.read_text().splitlines() == ["ref:b", "slow:b", *turns[0], *turns[1], *turns[0]]
+    forwards, backwards = (
+        [f"{one}:aa", f"{two}:aa", f"{one}:b", f"{two}:b", f"{two}:aa", f"{one}:aa"]
+        for one, two in (("ref", "slow"), ("slow", "ref"))
+    )
+    spoken = ["ref:b", "slow:b", *forwards, *backwards, *forwards]
+    assert log.read_text().splitlines() == spoken
     found = compare_timings(reference, candidate, options)
     assert (found.texts, found.runs) == (2, 3)
     assert found.interval is not None
