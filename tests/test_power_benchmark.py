@@ -2,12 +2,25 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
 from benchmarks.power.__main__ import main, simulate
+from benchmarks.power.rare import (
+    LOSSES,
+    MISSES,
+    NOTHING,
+    UNIFORM,
+    Loss,
+    compare,
+    draw,
+    misses,
+    passing,
+    rate_misses,
+)
 from benchmarks.power.simulate import (
     Intervals,
     Plan,
@@ -18,7 +31,9 @@ from benchmarks.power.simulate import (
     share_outside,
     sign_flips,
 )
+from benchmarks.sound.analysis import read_values
 from tts_compress.evaluation.bootstrap import paired_intervals
+from tts_compress.evaluation.gates import Gate, Gates
 from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
 
 
@@ -110,6 +125,70 @@ def test_the_rate_between_two_planted_ones() -> None:
     assert rate_found(powers, 0.9) is None
 
 
+@pytest.mark.parametrize("struck", ["utterances", "texts"])
+def test_losses_have_the_stated_rate_and_keep_together(struck: Any) -> None:
+    """Two seeds of each text, one error in ten words: a loss adds nine."""
+    data = _data([[1, 1]] * 50, [[1, 1]] * 50, [10] * 50)
+    differences, words = draw(data, Plan(50, 2, 400), Loss(struck, 0.1))
+    assert {*words.ravel().tolist()} == {20}
+    assert differences.sum() / words.sum() == pytest.approx(0.09, rel=0.05)
+    whole = {"utterances": 0.01, "texts": 0.1}[struck]
+    assert (differences == 18).mean() == pytest.approx(whole, rel=0.15)
+    assert compare(data, Plan(50, 2, 10), Loss(struck, 0.1)).truth == pytest.approx(0.09)
+
+
+def test_bounds_hold_for_losses_that_intervals_miss() -> None:
+    """On the 24 texts of `en-quick`; the interval's end is what it was compared with."""
+    rows = {row.loss: row for row in misses(read_word_errors(), Plan(24, 3, 400))}
+    demanded = [rows[loss.name] for loss in LOSSES]
+    assert all(row.bound <= MISSES < row.above for row in demanded)
+    assert rows["4 % of texts"].above > 0.2
+    assert rows["8 % of texts"].bound > MISSES
+    assert not rows["8 % of texts"].demanded
+    assert rows["none"].bound == 0.0
+    assert all(row.below <= 0.0375 for row in rows.values())
+
+
+def test_gates_are_judged_on_what_was_drawn() -> None:
+    """Limits beyond all draws pass all or nothing; others in between."""
+
+    def gate(metric: str, limit: float, **more: Any) -> Gate:
+        kind = {"kind": "absolute"} | more
+        return Gate(metric=metric, limit=limit, direction="at-most", **kind)
+
+    change: dict[str, Any] = {"kind": "change", "interval": "wer.interval"}
+    gates = Gates(
+        version=1,
+        name="tried",
+        summary="",
+        gate=(
+            gate("wer.bound", 1.0),
+            gate("wer.bound", 0.08),
+            gate("wer.delta", 0.0, **change),
+            gate("distortion.interval.1", -9.0),
+            gate("size.ratio", 1.0),
+        ),
+    )
+    values = read_values(Path(__file__).parents[1] / "eval" / "reports" / "sound-values.json")
+    rows = passing(read_word_errors(), values, Plan(24, 3, 300), [gates])
+    assert [row.metric.partition(".")[0] for row in rows] == ["wer", "wer", "wer", "distortion"]
+    nothing, uniform = [row.nothing for row in rows], [row.uniform for row in rows]
+    assert (nothing[0], uniform[0], nothing[3], uniform[3]) == (1.0, 1.0, 0.0, None)
+    assert nothing[1] >= 0.97
+    assert (uniform[1] or 1.0) <= 0.15
+    assert nothing[2] >= 0.95 > (uniform[2] or 0.0)
+    assert NOTHING.name == "none"
+    assert UNIFORM.name == "5 % of words"
+
+
+def test_bounds_of_rates_hold_but_for_texts_that_none_was_seen_of() -> None:
+    row = rate_misses(200, 3, 0.04, 300)
+    assert row.independent <= 0.08
+    assert row.together <= 0.08
+    # None of 200 texts at 1 % is seen in 13 % of evaluations.
+    assert rate_misses(200, 3, 0.01, 300).together == pytest.approx(0.134, abs=0.06)
+
+
 @pytest.mark.slow
 def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
     arguments = ["--texts", "50", "--seeds", "1", "--comparisons", "250", "--report"]
@@ -118,9 +197,11 @@ def test_the_report_is_the_same_each_time(tmp_path: Path) -> None:
     for suffix in (".json", ".md"):
         first = (tmp_path / f"a{suffix}").read_bytes()
         assert first == (tmp_path / f"b{suffix}").read_bytes()
-    (size,) = json.loads((tmp_path / "a.json").read_text())["sizes"]
+    document = json.loads((tmp_path / "a.json").read_text())
+    (size,) = document["sizes"]
     powers = list(size["power"]["clustered"].values())
     assert powers == sorted(powers)
+    assert all(row["bound"] <= 0.05 for row in document["misses"] if row["demanded"])
 
 
 def test_errors_that_cannot_be_read_are_bad_input(

@@ -8,6 +8,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.command import Add, command
+from benchmarks.power.rare import (
+    MISSES,
+    PLANS,
+    RATE_SIZES,
+    Miss,
+    Passing,
+    RateMiss,
+    misses,
+    passing,
+    rate_misses,
+)
 from benchmarks.power.simulate import (
     KINDS,
     LIMITS,
@@ -21,10 +32,12 @@ from benchmarks.power.simulate import (
     within_limits,
 )
 from benchmarks.report import MISSING, table, write_report
+from benchmarks.sound.analysis import read_values
 from tts_compress.artifact import write_text_atomically
-from tts_compress.config import word_errors_file
+from tts_compress.config import data_names, word_errors_file
 from tts_compress.evaluation.analysis import analyze, find_recognizer
 from tts_compress.evaluation.bootstrap import paired_intervals
+from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
@@ -166,13 +179,44 @@ def simulate(
     return sizes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rare:
+    """What holds where losses are rare, and where nothing was lost."""
+
+    misses: tuple[Miss, ...]
+    gates: tuple[Passing, ...]
+    rates: tuple[RateMiss, ...]
+
+    @property
+    def holds(self) -> bool:
+        """True if bounds lie below the true loss as seldom as is accepted."""
+        return all(row.bound <= MISSES for row in self.misses if row.demanded)
+
+
+def simulate_rare(data: WordErrors, values: Path, progress: Progress) -> Rare:
+    """Return how bounds, gates and exact intervals do at the sizes of the shipped suites."""
+    shipped, sound = [read_gates(name) for name in data_names("eval/gates")], read_values(values)
+    missed: list[Miss] = []
+    passed: list[Passing] = []
+    for index, plan in enumerate(PLANS):
+        progress.advance("rare losses", index, len(PLANS))
+        missed += misses(data, plan)
+        passed += passing(data, sound, plan, shipped)
+    progress.advance("rare losses", len(PLANS), len(PLANS))
+    return Rare(
+        misses=tuple(missed),
+        gates=tuple(passed),
+        rates=tuple(rate_misses(*size) for size in RATE_SIZES),
+    )
+
+
 def _line(row: Size) -> str:
     shares = [f"{name} {share:.1%}" for name, share in row.alarms.items() if share is not None]
     end = "" if row.holds else " (not within the limits)"
     return f"{row.texts} texts, {row.seeds} seeds: false alarms {', '.join(shares)}{end}"
 
 
-def _markdown(sizes: Sequence[Size], data: WordErrors, command: str) -> list[str]:
+def _markdown(sizes: Sequence[Size], rare: Rare, data: WordErrors, command: str) -> list[str]:
     alarms = [(f"{row.seeds}", f"{row.texts}", *map(_share, row.alarms.values())) for row in sizes]
     both = [((f"{row.seeds}", f"{row.texts}", kind), row, kind) for row in sizes for kind in KINDS]
     power = [
@@ -225,7 +269,90 @@ def _markdown(sizes: Sequence[Size], data: WordErrors, command: str) -> list[str
             "rrl",
         ),
         "",
+        *_rare_markdown(rare),
         f"Made by `{command}` (`make prove`).",
+    ]
+
+
+def _rare_markdown(rare: Rare) -> list[str]:
+    """Return the tables of losses that are rare."""
+    missed = [
+        (
+            f"{row.seeds}",
+            f"{row.texts}",
+            row.loss,
+            f"{row.points:.1f}",
+            *map(_share, (row.below, row.above, row.bound)),
+            f"{row.median:.1f}",
+        )
+        for row in rare.misses
+    ]
+    passed = [
+        (
+            row.gates,
+            f"`{row.metric}`",
+            row.limit,
+            f"{row.seeds}",
+            f"{row.texts}",
+            *map(_share, (row.nothing, row.uniform)),
+        )
+        for row in rare.gates
+    ]
+    rates = [
+        (
+            f"{row.seeds}",
+            f"{row.texts}",
+            _share(row.rate),
+            *map(_share, (row.independent, row.together)),
+        )
+        for row in rare.rates
+    ]
+    return [
+        "## Losses that are rare",
+        "",
+        "Utterances, or texts with all their seeds, lose every word that the reference was "
+        "understood in; `none` and `5 % of words` are no such losses. Shares of comparisons whose "
+        "interval lies above the true loss or below it (nominal: 2.5 %), and whose `bound` "
+        f"does, which is to be at most {100 * MISSES:g} %. The interval is of what was seen; the "
+        "bound allows for an utterance, or for a loss as large as the largest seen, that was not. "
+        "Of 24 texts, a loss of 8 % of texts is unseen in 14 % of evaluations: no bound short of "
+        "12 points covers that.",
+        "",
+        *table(
+            (
+                "seeds",
+                "texts",
+                "loss",
+                "points",
+                "interval above",
+                "interval below",
+                "bound below",
+                "median bound, points",
+            ),
+            missed,
+            "rrl",
+        ),
+        "",
+        "## What the gates pass",
+        "",
+        "Share of comparisons that pass each shipped gate on words and on distortion, where "
+        "nothing was lost and where each word is lost with a chance of 5 %. Distortion has values "
+        "of 24 texts.",
+        "",
+        *table(
+            ("gates", "metric", "limit", "seeds", "texts", "nothing lost", "5 points lost"),
+            passed,
+            "lllrr",
+        ),
+        "",
+        "## Bounds of rates",
+        "",
+        "Share of exact bounds, one-sided at 95 %, that lie below the rate of an event: where each "
+        "utterance has it by itself, and where all seeds of a text have it or none. Of the latter, "
+        "no event at all looks like independent utterances without one.",
+        "",
+        *table(("seeds", "texts", "rate", "independent", "all seeds alike"), rates, "r"),
+        "",
     ]
 
 
@@ -243,6 +370,8 @@ def _points(rate: float | None) -> str:
 
 def _options(add: Add) -> None:
     add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="measured errors")
+    sound = Path("eval/reports/sound-values.json")
+    add("--values", type=Path, default=sound, metavar="JSON", help="measured distortion")
     add("--texts", type=int, nargs="+", default=[24, 50, 100, 200], help="(24 50 100 200)")
     measured = "of each text, as far as measured (1 2 3)"
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help=measured)
@@ -273,7 +402,10 @@ def main(options: Namespace) -> int:
             write_text_atomically(options.errors, errors.model_dump_json() + "\n")
         data = read_word_errors(options.errors)
         sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
+        rare = simulate_rare(data, options.values, progress)
     show(*map(_line, sizes))
+    worst = max(row.bound for row in rare.misses if row.demanded)
+    show(f"bounds below a rare loss: at most {worst:.1%}")
     command = (
         f"python -m benchmarks.power --comparisons {options.comparisons} "
         f"--texts {' '.join(map(str, options.texts))} --seeds {' '.join(map(str, options.seeds))}"
@@ -283,9 +415,11 @@ def main(options: Namespace) -> int:
         del source[model]["errors"]
     # Neither file depends on the machine.
     document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
-    paths = write_report(options.report, document, _markdown(sizes, data, command))
+    paths = write_report(
+        options.report, document | asdict(rare), _markdown(sizes, rare, data, command)
+    )
     show(*(f"written: {path}" for path in paths))
-    return 0 if all(row.holds for row in sizes) else 1
+    return 0 if rare.holds and all(row.holds for row in sizes) else 1
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ ALARMS = (0.025, 0.075)
 LIMITS = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
 """The same in per cent, in words."""
 
-_BATCH = 250
+BATCH = 250
 """Comparisons whose resamples are held in memory at once."""
 
 
@@ -96,8 +96,8 @@ def share_outside(
 ) -> tuple[float, float]:
     """Return the shares of comparisons whose interval lies above zero, and below it."""
     ends = [
-        intervals(differences[start : start + _BATCH], words[start : start + _BATCH])
-        for start in range(0, len(words), _BATCH)
+        intervals(differences[start : start + BATCH], words[start : start + BATCH])
+        for start in range(0, len(words), BATCH)
     ]
     low, high = np.concatenate(ends).T
     return float((low > 0).mean()), float((high < 0).mean())

@@ -119,7 +119,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
         kind = random.integers(len(pooled), size=(plan.alarms, 1))
         signs = random.choice((-1.0, 1.0), chosen.shape)
         drawn = {
-            "other seeds": _dealt(values, measure, chosen, random),
+            "other seeds": deal(values, measure, chosen, random),
             "sign flips": signs * pooled[kind, chosen],
         }
         for name, sums in drawn.items():
@@ -159,7 +159,7 @@ def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Ge
     return Finding(delta=delta, interval=paired_interval(means, units), t=t, power=power)
 
 
-def _dealt(
+def deal(
     values: Values, measure: str, chosen: npt.NDArray[np.int64], random: np.random.Generator
 ) -> _Floats | None:
     """Return differences of texts where both sides are the reference, shape as `chosen`.

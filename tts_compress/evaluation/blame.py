@@ -171,7 +171,9 @@ def _spoken(run: Run, shift: int) -> list[Synthesis]:
 def _with_candidate(
     store: Store, pair: UtterancePair, pieces: Mapping[str, Synthesis]
 ) -> UtterancePair:
-    audios = Audios(**{role: read_spoken(store, piece) for role, piece in pieces.items()})
+    roles = ("reference", "candidate", "other_seed")
+    reference, candidate, other = (read_spoken(store, pieces[role]) for role in roles)
+    audios = Audios(reference=reference, candidate=candidate, other_seed=other)
     return replace(
         pair,
         audio={**pair.audio, "candidate": pieces["candidate"].audio},

@@ -60,6 +60,8 @@ class Audios:
     reference: Audio
     candidate: Audio
     other_seed: Audio
+    before: "Audios | None" = None
+    """The same text with the suite's seed before; None with the first seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

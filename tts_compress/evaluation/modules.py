@@ -72,7 +72,7 @@ class ModuleEvaluation(Document):
     """Times as fast as the reference: geometric mean over batches; calls took turns."""
 
     speed_interval: tuple[float, float] | None
-    """Its 95 % interval over resampled batches; None of a single one."""
+    """Its 95 % interval over batches; None of fewer than three."""
 
     threads: int
     outputs: tuple[OutputError, ...]

@@ -34,8 +34,8 @@ class EvaluationOptions:
     """Number of texts that are timed, spread over the suite's lengths."""
 
     timing_runs: int = 6
-    """Timed runs of each per model; and fresh processes in which opening and memory are measured,
-    fewer where those take more than a minute."""
+    """Timed runs of each per model, each in a fresh process, in which opening and memory are
+    measured, too; fewer, but three, where opening takes more than a minute."""
 
     teacher_forced_texts: int = 12
     """Number of texts on which language models are compared token by token, spread over the

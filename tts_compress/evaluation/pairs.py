@@ -231,6 +231,7 @@ class PairedSpeech:
         self._options = options
         self._keep_in = keep_in
         self.pairs: list[UtterancePair] = []
+        self._before: Audios | None = None
         self.files: dict[str, Path] = {}
         """WAV files by the hash of their samples."""
 
@@ -271,7 +272,10 @@ class PairedSpeech:
         text = self._suite.utterances[index]
         audios = {role: read_spoken(self._store, audio.piece) for role, audio in spoken.items()}
         hashes = {role: audio.audio for role, audio in spoken.items()}
-        if piece.seed == self._suite.seeds[0]:
+        is_first = piece.seed == self._suite.seeds[0]
+        heard = Audios(**audios, before=None if is_first else self._before)
+        self._before = replace(heard, before=None)
+        if is_first:
             hashes["disturbed"] = write_disturbed(self._store, audios["reference"])
         kept = {}
         if self._keep_in is not None:
@@ -287,7 +291,7 @@ class PairedSpeech:
             audio=hashes,
             seconds={role: audio.duration_s for role, audio in audios.items()},
             kept=kept,
-            observed={m.name: m.observe(Audios(**audios)) for m in find_metrics() if m.observe},
+            observed={m.name: m.observe(heard) for m in find_metrics() if m.observe},
         )
 
 

@@ -3,16 +3,15 @@
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tts_compress.config import Config
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import take_turns
+from tts_compress.evaluation.bootstrap import FEWEST_PROCESSES
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import (
@@ -25,7 +24,8 @@ from tts_compress.evaluation.store import (
 from tts_compress.evaluation.subject import Subject
 
 _LONGEST_S = 60.0
-"""No further pair of fresh processes is begun after that time."""
+"""Time that is spent on opening models; then no further pair of processes is begun, once there are
+the fewest that an interval takes."""
 
 
 def synthesize(
@@ -91,13 +91,13 @@ class Timings(Config):
     """Measurements of one model in its system's own runtime."""
 
     spent: tuple[tuple[float, ...], ...]
-    """Seconds of each run, shape `[texts, runs]`."""
+    """Seconds of each run, shape `[texts, processes]`: each process spoke each text once."""
 
     audio: tuple[tuple[float, ...], ...]
     """Seconds of audio it gave, same shape."""
 
     fresh: tuple[FreshProcess, ...] = (FreshProcess(),)
-    """Measurements of fresh processes, which took turns with the other model's."""
+    """Measurements of those processes, which took turns with the other model's."""
 
 
 def choose_texts(texts: Sequence[str], most: int) -> list[str]:
@@ -110,61 +110,104 @@ def choose_texts(texts: Sequence[str], most: int) -> list[str]:
 def time_models(
     models: tuple[Subject, Subject], texts: Sequence[str], options: EvaluationOptions
 ) -> tuple[Timings, Timings]:
-    """Time reference and candidate, run by run in turns, then load both in fresh processes.
+    """Time reference and candidate, text by text in turns, in several pairs of fresh processes.
+
+    What a process draws for its life, such as the places of its memory, disturbs all its runs: only
+    other processes show how far that goes. Who speaks first is slower on a busy machine, by a tenth
+    on two cores with other work; so the models take turns at that, from text to text and from pair
+    to pair.
 
     Raises:
         EvaluationError: A model's process failed, or spoke no sound at all.
     """
     chosen = choose_texts(texts, options.timing_texts)
-    options.progress.advance("time", 0, len(chosen) + 2)
-    answers = []
-    with models[0].start(options) as first, models[1].start(options) as second:
-        workers = (first, second)
-        for worker in workers:
-            worker.ask("open_runtime", threads=options.threads, modules=[])
-            for text in (chosen[0], chosen[-1]):
-                worker.ask("speak", text=text)
-        for place, text in enumerate(chosen):
-            options.progress.advance("time", place, len(chosen) + 2)
-            runs = [partial(worker.ask, "speak", text=text) for worker in workers]
-            answers.append(take_turns(runs, options.timing_runs))
-        modules = [worker.ask("inspect")["modules"] for worker in workers]
-    spent, audio = (
-        np.array([[[one[name] for one in turn] for turn in turns] for turns in answers])
-        for name in ("seconds", "audio_s")
-    )  # [texts, runs, models]
-    for side, model in enumerate(models):
-        if not audio[..., side].all():
-            raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
-    options.progress.advance("time", len(chosen), len(chosen) + 2)
-    opened = [
-        partial(_open_fresh, model, chosen[-1], imported, options)
-        for model, imported in zip(models, modules, strict=True)
-    ]
-    begun = monotonic()
-    fresh = take_turns(opened, 1)
-    while len(fresh) < options.timing_runs and monotonic() - begun < _LONGEST_S:
-        fresh += take_turns(opened, 1)
-    options.progress.advance("time", len(chosen) + 2, len(chosen) + 2)
+    steps = options.timing_runs + 1
+    options.progress.advance("time", 0, steps)
+    modules = [_imports(model, chosen[0], options) for model in models]
+    rounds: list[list[_Round]] = []
+    spent_opening = 0.0
+    while len(rounds) < options.timing_runs and (
+        len(rounds) < FEWEST_PROCESSES or spent_opening < _LONGEST_S
+    ):
+        options.progress.advance("time", len(rounds) + 1, steps)
+        opening, pair = _time_fresh(models, modules, chosen, options, swapped=len(rounds) % 2 == 1)
+        spent_opening += opening
+        rounds.append(pair)
+    options.progress.advance("time", steps, steps)
     reference, candidate = (
         Timings(
-            spent=tuple(map(tuple, spent[..., side].tolist())),
-            audio=tuple(map(tuple, audio[..., side].tolist())),
-            fresh=tuple(turn[side] for turn in fresh),
+            spent=tuple(zip(*(pair[side].spent for pair in rounds), strict=True)),
+            audio=tuple(zip(*(pair[side].audio for pair in rounds), strict=True)),
+            fresh=tuple(pair[side].fresh for pair in rounds),
         )
         for side in (0, 1)
     )
+    for model, timings in zip(models, (reference, candidate), strict=True):
+        if not all(map(all, timings.audio)):
+            raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
     return reference, candidate
 
 
-def _open_fresh(
-    model: Subject, text: str, modules: list[str], options: EvaluationOptions
-) -> FreshProcess:
-    """Have a fresh process import, open a model, and speak a text."""
-    with model.start(replace(options, kept=None)) as worker:
-        opened = worker.ask("open_runtime", threads=options.threads, modules=modules)
+class _Round(NamedTuple):
+    """What one process of a model gave: `spent` and `audio` have a run of each text."""
+
+    fresh: FreshProcess
+    spent: tuple[float, ...]
+    audio: tuple[float, ...]
+
+
+def _imports(model: Subject, text: str, options: EvaluationOptions) -> list[str]:
+    """Return the Python modules that opening a model and speaking import."""
+    with model.start(options) as worker:
+        worker.ask("open_runtime", threads=options.threads, modules=[])
         worker.ask("speak", text=text)
-        return FreshProcess(**opened, peak_bytes=worker.ask("inspect")["peak_bytes"])
+        modules: list[str] = worker.ask("inspect")["modules"]
+        return modules
+
+
+def _time_fresh(
+    models: tuple[Subject, Subject],
+    modules: Sequence[list[str]],
+    texts: Sequence[str],
+    options: EvaluationOptions,
+    *,
+    swapped: bool,
+) -> tuple[float, list[_Round]]:
+    """Open both models in fresh processes and have them speak each text in turns.
+
+    Args:
+        models: Reference and candidate.
+        modules: What each imports before it is opened.
+        texts: Texts; the last and longest warms up, and takes the most memory.
+        options: Settings of the processes.
+        swapped: The candidate begins.
+
+    Returns:
+        The seconds until both were open and warm, and what they gave, the reference first.
+    """
+    order = (1, 0) if swapped else (0, 1)
+    begun = monotonic()
+    with ExitStack() as stack:
+        workers, fresh = {}, {}
+        for side in order:
+            worker = stack.enter_context(models[side].start(replace(options, kept=None)))
+            opened = worker.ask("open_runtime", threads=options.threads, modules=modules[side])
+            worker.ask("speak", text=texts[-1])
+            peak = worker.ask("inspect")["peak_bytes"]
+            workers[side], fresh[side] = worker, FreshProcess(**opened, peak_bytes=peak)
+        opening = monotonic() - begun
+        turns = []
+        for text in texts:
+            turns.append({side: workers[side].ask("speak", text=text) for side in order})
+            order = order[::-1]
+    return opening, [
+        _Round(
+            fresh=fresh[side],
+            spent=tuple(turn[side]["seconds"] for turn in turns),
+            audio=tuple(turn[side]["audio_s"] for turn in turns),
+        )
+        for side in (0, 1)
+    ]
 
 
 class TimedModels(Config):

@@ -41,6 +41,10 @@ class Distances(NamedTuple):
     coded: float
     """That of the reference's audio after mu-law."""
 
+    closer: float | None = None
+    """How much closer together two seeds of the candidate are than of the reference; None where
+    a text has no other seed to compare with."""
+
 
 def observe(reference: Audio, candidate: Audio, other: Audio) -> Distances:
     """Return how far two renderings are from a third.
@@ -62,6 +66,13 @@ def observe(reference: Audio, candidate: Audio, other: Audio) -> Distances:
     target = spectrum(other, overlap)
     spectra = (spectrum(audio, overlap) for audio in (reference, candidate, coded))
     return Distances(*(compare_warped(each, target).distance_db for each in spectra))
+
+
+def seeds_apart(first: Audio, second: Audio) -> float:
+    """Return the distance of two renderings of a text by one voice, decibels."""
+    longest = max(first.duration_s, second.duration_s)
+    overlap = _OVERLAP if longest < _LONG_S else 4
+    return compare_warped(spectrum(first, overlap), spectrum(second, overlap)).distance_db
 
 
 def mu_law(audio: Audio) -> Audio:

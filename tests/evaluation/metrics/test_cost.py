@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from tests.evaluation.subjects import make_subject
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation.bootstrap import FEWEST_PROCESSES
 from tts_compress.evaluation.metrics.cost import compare_timings, real_time_factor
 from tts_compress.evaluation.stages import Timings, choose_texts, time_models
 
@@ -44,18 +46,18 @@ def test_the_ratio_is_the_median_over_texts_of_ratios_of_medians() -> None:
 
 def test_ratio_and_interval_are_of_the_means_that_are_shown() -> None:
     """Geometric means of all runs; the median over texts would show no change."""
-    reference = _timings([[0.1, 0.1], [0.2, 0.3], [0.4, 0.5]])
-    candidate = _timings([[0.1, 0.1], [0.2, 0.3], [0.8, 1.5]])
-    found = compare_timings(reference, candidate, EvaluationOptions(timing_runs=2))
+    reference = _timings([[0.1, 0.1, 0.1], [0.2, 0.3, 0.1], [0.4, 0.5, 0.2]])
+    candidate = _timings([[0.1, 0.1, 0.1], [0.2, 0.3, 0.1], [0.8, 1.5, 0.2]])
+    found = compare_timings(reference, candidate, EvaluationOptions(timing_runs=3))
     before, after = found.reference.mean_ms, found.candidate.mean_ms
     assert before is not None
     assert after is not None
     assert found.ratio is not None
     assert found.interval is not None
-    assert before == pytest.approx(1e3 * np.prod(reference.spent) ** (1 / 6))
+    assert before == pytest.approx(1e3 * np.prod(reference.spent) ** (1 / 9))
     assert found.ratio == pytest.approx(before / after)
-    assert found.ratio == pytest.approx(6 ** (-1 / 6))
-    assert found.interval[0] < found.ratio < found.interval[1] <= found.p50_ratio == 1.0
+    assert found.ratio == pytest.approx(6 ** (-1 / 9))
+    assert found.interval[0] < found.ratio < found.p50_ratio == 1.0 < found.interval[1]
 
 
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
@@ -64,22 +66,32 @@ def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     assert real_time_factor(timings).p50 == 0.25
 
 
-def test_models_take_turns(
+def test_models_take_turns_in_several_processes(
     fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
-    """Reference, candidate, reference, candidate, for each text, after warming up."""
+    """Text by text after warming up; they take turns at speaking first, too."""
     log = tmp_path / "log"
-    specs = fake_spec("ref", log=str(log)), fake_spec("slow", log=str(log), sleep=0.2)
+    specs = (
+        fake_spec(name, log=str(log), tag=name, sleep=sleep)
+        for name, sleep in (("ref", 0.0), ("slow", 0.2))
+    )
     first, second = (make_subject(spec) for spec in specs)
-    reference, candidate = time_models((first, second), ["b", "aa"], fast_options)
-    assert [*("b", "aa") * 2, *["b"] * 4, *["aa"] * 4, *["aa"] * 4] == log.read_text().splitlines()
-    found = compare_timings(reference, candidate, fast_options)
+    options = replace(fast_options, timing_runs=3)
+    reference, candidate = time_models((first, second), ["b", "aa"], options)
+    forwards, backwards = (
+        [f"{one}:aa", f"{two}:aa", f"{one}:b", f"{two}:b", f"{two}:aa", f"{one}:aa"]
+        for one, two in (("ref", "slow"), ("slow", "ref"))
+    )
+    spoken = ["ref:b", "slow:b", *forwards, *backwards, *forwards]
+    assert log.read_text().splitlines() == spoken
+    found = compare_timings(reference, candidate, options)
+    assert (found.texts, found.runs) == (2, 3)
     assert found.interval is not None
     assert found.interval[1] < 1.0
     assert found.candidate.min_ms >= 200.0
     assert real_time_factor(candidate).p50 > real_time_factor(reference).p50
     for timings in (reference, candidate):
-        assert len(timings.fresh) == fast_options.timing_runs
+        assert len(timings.fresh) == 3
         for process in timings.fresh:
             assert process.peak_bytes >= process.idle_bytes > 10_000_000
 
@@ -94,3 +106,13 @@ def test_a_model_without_sound_has_no_real_time_factor(
     )
     with pytest.raises(EvaluationError, match="'mute' speaks nothing"):
         time_models((good, mute), ["a", "b"], fast_options)
+
+
+def test_models_that_open_slowly_have_fewer_processes(
+    fake_spec: Callable[..., str], fast_options: EvaluationOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But as many as an interval takes."""
+    monkeypatch.setattr("tts_compress.evaluation.stages._LONGEST_S", 0.0)
+    subject = make_subject(fake_spec("m"))
+    timings, _ = time_models((subject, subject), ["a"], replace(fast_options, timing_runs=5))
+    assert len(timings.fresh) == len(timings.spent[0]) == FEWEST_PROCESSES

@@ -13,6 +13,7 @@ import pytest
 import soundfile
 
 from tts_compress.audio import Audio
+from tts_compress.evaluation.metric import Audios
 from tts_compress.evaluation.metrics import distortion
 from tts_compress.evaluation.metrics.distortion import Distortion
 from tts_compress.numerics.distortion import Distances, mu_law, observe
@@ -136,6 +137,42 @@ def test_seeds_of_a_text_are_resampled_together() -> None:
     assert thrice is not None
     assert thrice.interval == pytest.approx(once.interval)
     assert once.value == pytest.approx(np.mean([one.candidate - 1.0 for one in single]) / 0.5)
+
+
+def _observed(candidates: Callable[[int, int], Audio], seeds: int = 3) -> Distortion:
+    """Return the distortion of a candidate over 12 texts, observed as an evaluation does."""
+    rows, texts = [], []
+    for text in range(12):
+        before = None
+        for seed in range(seeds):
+            heard = Audios(
+                reference=_voice(text, seed),
+                candidate=candidates(text, seed),
+                other_seed=_voice(text, seed + 100),
+                before=before,
+            )
+            rows.append(distortion.METRICS[0].observe(heard))  # type: ignore[misc]
+            texts.append(text)
+            before = replace(heard, before=None)
+    summary = distortion.summarize(rows, texts)
+    assert summary is not None
+    return summary
+
+
+def test_a_voice_that_lost_its_variety_is_told_from_one_that_speaks_alike() -> None:
+    """One seed for all of them: no farther from another rendering, and all of the variety lost."""
+    same = _observed(_voice)
+    assert same.lost_variety == distortion.Share(value=0.0, interval=(0.0, 0.0))
+    flat = _observed(lambda text, _: _voice(text, 0))
+    assert flat.interval is not None
+    assert flat.interval[0] <= 0.0 <= flat.interval[1]
+    assert flat.lost_variety is not None
+    assert flat.lost_variety.interval is not None
+    assert flat.lost_variety.interval[0] > 0.5
+
+
+def test_a_suite_with_one_seed_shows_no_variety() -> None:
+    assert _observed(_voice, seeds=1).lost_variety is None
 
 
 def test_broken_audio_has_a_value_and_silence_none() -> None:

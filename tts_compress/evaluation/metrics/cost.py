@@ -59,7 +59,7 @@ class Latency(Record):
 
 
 class LatencyComparison(Record):
-    """Latency of interleaved runs, each model in a process of its own."""
+    """Latency of interleaved runs in several pairs of processes."""
 
     reference: Latency
     candidate: Latency
@@ -67,8 +67,7 @@ class LatencyComparison(Record):
     """`reference.mean_ms` over `candidate.mean_ms`: above 1 the candidate is faster."""
 
     interval: tuple[float, float] | None
-    """95 % bootstrap interval of `ratio`, resampling the pairs of runs that took turns. None for a
-    single pair."""
+    """95 % interval of `ratio` over processes and texts; None of too few processes."""
 
     p50_ratio: float
     """Reference over candidate, median over texts of the ratio of each text's median run."""
@@ -76,7 +75,8 @@ class LatencyComparison(Record):
     threads: int
     texts: int
     runs: int
-    """Timed runs per text and model."""
+    """Timed runs per text and model, each in a process of its own; in older reports
+    all in one."""
 
     @property
     def words(self) -> str:
@@ -166,7 +166,7 @@ def compare_timings(
         p50_ratio=float(np.median(np.median(reference, axis=1) / np.median(candidate, axis=1))),
         threads=options.threads,
         texts=len(reference),
-        runs=options.timing_runs,
+        runs=reference.shape[1],
     )
 
 
@@ -300,10 +300,10 @@ METRICS = (
         figures=dict.fromkeys(("ratio", "interval"), Figure("speed, times the reference's")),
         terms={
             "Latency, mean": "the geometric mean of all timed runs: each counts alike, however "
-            "long its text. Runs of the two models take turns, each in a process of its own. The "
-            "change is the ratio of the two means, and the interval holds 95 % of what resampling "
-            "the pairs of runs gives. With one inside it, the runs show no difference. A player "
-            "is first heard after the latency of its first text: piper speaks by sentence.",
+            "long its text. Runs of the two models take turns, in several processes of each. The "
+            "change is the ratio of the two means, with its 95 % interval over processes and "
+            "texts. With one inside it, the runs show no difference. A player is first heard "
+            "after the latency of its first text: piper speaks by sentence.",
         },
     ),
     Metric(

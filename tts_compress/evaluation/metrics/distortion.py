@@ -10,6 +10,11 @@ A voice without noise speaks alike with every seed, and is compared with itself:
 seeds hides small damage. Half the noise has two fifths of the value there, a fifth on a voice with
 noise; what noise at 40 dB (ITU-T P.810) adds is 0.65 there, and 0.46 on the demo voice.
 
+Of the energy distance the third term is missing, how far the candidate's own renderings lie apart.
+A voice that loses its variety comes nearer to all renderings, and that hides damage: the demo voice
+without noise has -0.35, and with an echo that has +0.37 by itself it has +0.09. So what is lost of
+the distance between the suite's seeds, which are spoken anyway, is the measure `lost_variety`.
+
 Decibels of that kind depend on how far a voice's renderings lie apart. So the unit is a known
 damage to the same audio: companding to 8 bits by the mu-law of telephony (ITU-T G.711).
 """
@@ -18,12 +23,21 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import text_interval
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
-from tts_compress.numerics.distortion import Distances, observe
+from tts_compress.numerics.distortion import Distances, observe, seeds_apart
+
+
+class Share(Record):
+    """Decibels as a share of what mu-law adds to the same audio."""
+
+    value: float
+    interval: tuple[float, float] | None
+    """Its 95 % interval over resampled texts; None of too few."""
 
 
 class Distortion(Record):
@@ -41,6 +55,10 @@ class Distortion(Record):
 
     other_seeds_db: float
     """Distance of the reference from itself with another seed."""
+
+    lost_variety: Share | None = None
+    """How much closer together two seeds of the candidate are than the reference's: the energy
+    distance has half of it beside `value`. None of a suite with one seed, and in older reports."""
 
     @property
     def trend(self) -> Trend:
@@ -85,22 +103,41 @@ def summarize(distances: Sequence[Distances], texts: Sequence[int]) -> Distortio
         distances: Distances of each utterance.
         texts: The text of each: texts are resampled, each with all its seeds.
     """
-    added = np.array([one.candidate - one.reference for one in distances])
-    unit = np.array([one.coded - one.reference for one in distances])
-    places = np.unique(texts, return_inverse=True)[1]
-    sums = np.bincount(places, weights=added), np.bincount(places, weights=unit)
-    if not sums[1].sum() > 0.0:
+    added = np.array([row.candidate - row.reference for row in distances])
+    share = _share(added, distances, texts)
+    if share is None:
         return None
+    closer = np.array([row.closer for row in distances], float)  # NaN for None
+    several = np.flatnonzero(np.isfinite(closer)).tolist()
     return Distortion(
-        value=float(sums[0].sum() / sums[1].sum()),
-        interval=text_interval(*sums),
+        value=share.value,
+        interval=share.interval,
         added_db=float(added.mean()),
-        other_seeds_db=float(np.mean([one.reference for one in distances])),
+        other_seeds_db=float(np.mean([row.reference for row in distances])),
+        lost_variety=_share(
+            closer[several], [distances[row] for row in several], [texts[row] for row in several]
+        ),
     )
 
 
+def _share(
+    decibels: npt.NDArray[np.float64], distances: Sequence[Distances], texts: Sequence[int]
+) -> Share | None:
+    """Return the share of mu-law's decibels; None where that adds nothing."""
+    unit = np.array([row.coded - row.reference for row in distances])
+    places = np.unique(np.array(texts, int), return_inverse=True)[1]
+    sums = np.bincount(places, weights=decibels), np.bincount(places, weights=unit)
+    if not sums[1].sum() > 0.0:
+        return None
+    return Share(value=float(sums[0].sum() / sums[1].sum()), interval=text_interval(*sums))
+
+
 def _observe(audios: Audios) -> Distances:
-    return observe(audios.reference, audios.candidate, audios.other_seed)
+    distances = observe(audios.reference, audios.candidate, audios.other_seed)
+    if (before := audios.before) is None:
+        return distances
+    reference = seeds_apart(before.reference, audios.reference)
+    return distances._replace(closer=reference - seeds_apart(before.candidate, audios.candidate))
 
 
 def _compute(run: Run) -> Distortion | None:
@@ -136,7 +173,8 @@ METRICS = (
         figures=dict.fromkeys(
             ("value", "interval"),
             Figure("distortion, of what telephone coding adds", formatting.percent),
-        ),
+        )
+        | {"lost_variety.interval.1": Figure("variety lost, at most", formatting.percent)},
         terms={
             "Distortion": "how much farther the candidate's audio is from a rendering of the "
             "reference with another seed than the reference's own audio is; 100 % is what 8-bit "

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_interval
+from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_bound, text_interval
 from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend, trend
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
@@ -54,6 +54,10 @@ class ErrorRate(Record):
 
     counts: Pair[RateCounts]
 
+    bound: float | None = None
+    """What `delta` is at most, at 97.5 %, losses included that are too rare to be in the interval;
+    None of too few texts, and in older reports."""
+
     @property
     def trend(self) -> Trend:
         """Direction of the change: one only where its interval excludes zero."""
@@ -70,11 +74,16 @@ class ErrorRate(Record):
         if self.interval is None:
             return "too few texts to say if that is chance"
         return {
-            "same": "no difference that this suite can show",
+            "same": f"no difference that this suite can show{self._excluded}",
             "worse": "a real loss: the whole interval is above zero",
             "better": "a real gain: the whole interval is below zero",
             "unknown": "not measured",
         }[self.trend]
+
+    @property
+    def _excluded(self) -> str:
+        """The loss that is not there, rare ones included."""
+        return "" if self.bound is None else f", and no loss above {100 * self.bound:.1f} points"
 
 
 class Baselines(Record):
@@ -188,6 +197,7 @@ def compare_rates(
         delta=float(differences.sum() / tokens.sum()),
         interval=text_interval(differences, tokens),
         counts=counts,
+        bound=text_bound(differences, tokens, len(reference)),
     )
 
 
@@ -280,7 +290,8 @@ def find_doubts(evaluation: Any) -> list[str]:
 
 def _figures(unit: Unit) -> dict[str, Figure]:
     change = Figure(f"change of the {unit} error rate", formatting.points)
-    return {"delta": change, "interval": change}
+    most = Figure(f"what the {unit} error rate rose by at most", formatting.points)
+    return {"delta": change, "interval": change, "bound": most}
 
 
 METRICS = (
