@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluation import EvaluationOptions as EvaluationOptions
     from tts_compress.evaluation import ModuleEvaluation as ModuleEvaluation
     from tts_compress.evaluation import evaluate as evaluate
+    from tts_compress.evaluation import evaluate_audio as evaluate_audio
     from tts_compress.evaluation import gate as gate
     from tts_compress.evaluation import read_gates as read_gates
     from tts_compress.evaluation import read_report as read_report
@@ -47,7 +48,7 @@ _NAMES = {
     "errors": ("TTSCompressError",),
     "evaluation": (
         *("Evaluation", "EvaluationOptions", "ModuleEvaluation"),
-        *("evaluate", "gate", "read_gates", "read_report"),
+        *("evaluate", "evaluate_audio", "gate", "read_gates", "read_report"),
     ),
     "models": ("load",),
     "models.base": ("Prompt", "Speaking"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
@@ -14,7 +15,7 @@ from tts_compress.evaluation import Gate, Gates, read_gates
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.metric import find_metrics
-from tts_compress.evaluation.metrics.damage import Damage
+from tts_compress.evaluation.metrics.damage import MARGINS
 from tts_compress.evaluation.metrics.signal import Health
 from tts_compress.evaluation.plan import read_word_errors
 
@@ -144,6 +145,14 @@ def test_a_file_without_gates_is_refused(tmp_path: Path) -> None:
         read_gates(path)
 
 
+_DAMAGE = {
+    "metric": "damage.*.utterances",
+    "limit": 0.0,
+    "direction": "at-most",
+    "kind": "absolute",
+}
+
+
 @pytest.mark.parametrize("name", data_names("eval/gates"))
 def test_shipped_gates_read(name: str) -> None:
     """The shipped files keep to the schema and to their names."""
@@ -153,14 +162,15 @@ def test_shipped_gates_read(name: str) -> None:
 @pytest.mark.parametrize("name", ["default", "strict"])
 def test_quality_is_words_fidelity_durations_health_and_damage(name: str) -> None:
     """A busy machine or the size of a file cannot fail them."""
-    assert {(gate.metric, gate.direction) for gate in read_gates(name).gate} == {
+    limits = [limit for gate in read_gates(name).gate for limit in gate.expanded()]
+    assert {(limit.metric, limit.direction) for limit in limits} == {
         ("wer.interval.1", "at-most"),
         ("distortion.interval.1", "at-most"),
         ("distortion.interval.1", "at-least"),
         ("duration.ratio", "at-least"),
         ("duration.ratio", "at-most"),
         *((f"health.candidate.{field}", "at-most") for field in Health.model_fields),
-        *((f"damage.{kind}.utterances", "at-most") for kind in Damage.model_fields),
+        *((f"damage.{kind}.utterances", "at-most") for kind in MARGINS),
     }
 
 
@@ -210,7 +220,7 @@ def _good(share: float | None) -> dict[str, Any]:
         "distortion": {"interval": [0.1, 0.2]},
         "duration": {"ratio": 1.0},
         "health": {"candidate": dict.fromkeys(Health.model_fields, 0)},
-        "damage": {kind: {"utterances": 0} for kind in Damage.model_fields},
+        "damage": {kind: {"utterances": 0} for kind in MARGINS},
     }
 
 
@@ -242,7 +252,7 @@ def test_sound_is_judged_without_an_utterance_of_the_same_timing(
     assert judge(found, read_gates(name)).passed is passed
 
 
-@pytest.mark.parametrize("kind", list(Damage.model_fields))
+@pytest.mark.parametrize("kind", list(MARGINS))
 def test_a_single_damaged_utterance_fails(kind: str) -> None:
     found = _good(0.1)
     found["damage"] = found["damage"] | {kind: {"utterances": 1}}
@@ -312,14 +322,27 @@ def test_gates_on_other_things_do_not_need_words() -> None:
 @pytest.mark.parametrize("name", data_names("eval/gates"))
 def test_every_shipped_metric_is_in_the_document(name: str) -> None:
     """A mistyped path would fail every candidate."""
-    for gate in read_gates(name).gate:
-        for path in filter(None, (gate.metric, gate.baseline)):
+    limits = [limit for gate in read_gates(name).gate for limit in gate.expanded()]
+    for limit in limits:
+        for path in filter(None, (limit.metric, limit.baseline)):
             name, *parts = path.split(".")
             (kind,) = [metric.result for metric in find_metrics() if metric.name == name]
             for part in parts:
                 if not part.isdecimal():
                     record = next(one for one in get_args(kind) or (kind,) if one is not type(None))
                     kind = record.model_fields[part].annotation
+
+
+def test_a_star_stands_for_each_figure_of_a_metric_also_where_a_report_lacks_it() -> None:
+    everything = Gates.model_validate_json(
+        json.dumps(
+            {"version": 1, "name": "all", "summary": "s", "gate": [_DAMAGE], "recognizer": None}
+        )
+    )
+    report = {"damage": {kind: {"utterances": 0} for kind in MARGINS if kind != "runaway"}}
+    rows = judge(report, everything).rows
+    assert [row.gate.metric for row in rows] == [f"damage.{kind}.utterances" for kind in MARGINS]
+    assert [row.gate.metric for row in rows if not row.passed] == ["damage.runaway.utterances"]
 
 
 def test_an_unchanged_voice_passes_two_points_as_often_as_the_file_says() -> None:

@@ -80,7 +80,9 @@ def _evaluation(*utterances: tuple[int, float], damaged: int | None = None) -> A
             )
             for index, (added, distance) in enumerate(utterances)
         ],
-        damage=[("click", SimpleNamespace(utterances=1, index=damaged, seed=0))]
+        damage=SimpleNamespace(
+            findings={"click": SimpleNamespace(utterances=1, index=damaged, seed=0)}
+        )
         if damaged is not None
         else None,
     )

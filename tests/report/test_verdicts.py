@@ -130,10 +130,10 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
 
 
 def test_what_words_may_lose_is_said_with_the_verdict(evaluation: Evaluation) -> None:
-    """That `default` passes ten points stood in a comment of its file alone."""
+    """What `default` passes stood in a comment of its file alone."""
     said = conclusion(judge(evaluation, read_gates("default")))
     assert "gates failed; allowed: change of the word error rate, upper end of its 95 %" in said
-    assert said.endswith("(wer.interval.1), at most +10.0 points")
+    assert said.endswith("(wer.interval.1), at most +6.5 points")
     assert escape(said) in render_verdicts(evaluation, [judge(evaluation, read_gates("default"))])
 
 

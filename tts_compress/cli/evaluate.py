@@ -4,6 +4,7 @@ Examples:
     evaluate demo out/demo-int8 --output out/report
     evaluate voice.onnx out/voice-int8 --suite en-full --output out/report --blame
     evaluate voice.onnx out/voice-int8 --recognizer whisper:small --output out/report
+    evaluate --audio wavs/fp32 wavs/int8 --texts texts.tsv --output out/report
     evaluate --plan 0.5
 """
 
@@ -22,6 +23,16 @@ COMMAND = Command(
     Option("reference", f"the FP32 one, {MODEL}", nargs="?"),
     Option("candidate", "the compressed one, likewise", nargs="?"),
     Option("--suite SUITE", "a suite's name or TOML", default="en-quick"),
+    Option(
+        "--audio",
+        "both are folders of WAV files that any program wrote, or of a folder for each seed; "
+        "--suite then names language, recognizer and normaliser",
+    ),
+    Option(
+        "--texts FILE",
+        "of --audio: names and texts as TSV, JSON lines, TOML or a list of seed-tts-eval",
+        type=path,
+    ),
     Option(
         "--recognizer NAME[:MODEL]",
         f"{', '.join(sorted(recognizer_names()))}; the model is a hub's name or a folder "
@@ -48,22 +59,24 @@ def run(options: Namespace) -> Output:
         return _plan(options.plan, options.output)
     if options.candidate is None or options.output is None:
         raise EvaluationError("give REFERENCE, CANDIDATE and --output DIR, or --plan POINTS")
+    if options.audio != (options.texts is not None) or (options.port and not options.audio):
+        raise EvaluationError("--audio needs --texts FILE, and --texts and --port are of --audio")
     from tts_compress.terminal import progress_bars
 
     check_unused(options, "report.json", "report")
     with progress_bars() as progress:
         progress.advance("open", 0, 3)  # before the imports, which take half a second
-        from tts_compress.evaluation import evaluate
+        from tts_compress.evaluation import evaluate, evaluate_audio
         from tts_compress.evaluation.blame import blame_sentence
         from tts_compress.report import summary_table
 
-        result = evaluate(
-            options.reference,
-            options.candidate,
-            suite=options.suite,
-            output=options.output,
-            options=options_from(options, EvaluationOptions, progress=progress),
-        )
+        sides = (options.reference, options.candidate)
+        settings = options_from(options, EvaluationOptions, progress=progress)
+        common = {"suite": options.suite, "output": options.output, "options": settings}
+        if options.audio:
+            result = evaluate_audio(*sides, options.texts, **common)
+        else:
+            result = evaluate(*sides, **common)
     return Output(
         result.model_dump(mode="json", exclude={"utterances"}),
         [

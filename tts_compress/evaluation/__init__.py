@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.gates import read_gates as read_gates
     from tts_compress.evaluation.modules import ModuleEvaluation as ModuleEvaluation
     from tts_compress.evaluation.options import EvaluationOptions as EvaluationOptions
+    from tts_compress.evaluation.recordings import evaluate_audio as evaluate_audio
     from tts_compress.evaluation.result import Evaluation as Evaluation
     from tts_compress.evaluation.result import read_report as read_report
     from tts_compress.evaluation.run import evaluate as evaluate
@@ -32,6 +33,7 @@ _HOMES = {
     "SuiteText": "suite",
     "Verdict": "gates",
     "evaluate": "run",
+    "evaluate_audio": "recordings",
     "gate": "gates",
     "read_gates": "gates",
     "read_report": "result",

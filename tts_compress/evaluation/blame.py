@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from math import hypot
+from typing import Any
 
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.evaluation import formatting
@@ -26,7 +27,8 @@ TERMS = {
     "over all together, if their errors were independent (log-mel distances add as squares do, the "
     "rest adds up), and the whole model: what is between these is interaction. Where a duration "
     "moves by a frame, other noise follows, which raises the log-mel distance over all texts and "
-    "is no loss."
+    "is no loss. Of recordings the parts are the port, the original in the candidate's runtime "
+    "against the original, and quantization, the candidate against the port."
 }
 
 
@@ -97,7 +99,7 @@ def find_blame(run: Run) -> Blame:
     texts = choose_texts([item.text for item in run.suite.utterances], TEXTS)
     pairs = [pair for pair in run.pairs if pair.seed == seed and pair.text in texts]
     run = replace(run, suite=run.suite.with_seeds((seed,)), pairs=pairs)
-    before, after = run.models
+    before, after = run.subjects
     names = compressed_components(after.model)
     roles = after.model.components()
     parts = []
@@ -106,19 +108,26 @@ def find_blame(run: Run) -> Blame:
             subject = open_subject(model, spare, run.suite.prompt, run.suite.language)
             hybrid = _compare(run, replace(subject, speakers=before.speakers), f"blame {name}")
         parts.append(BlamedPart(component=name, role=roles[name].role, values=_values(hybrid)))
+    return blame_of(parts, _values(run), len(pairs), seed)
+
+
+def blame_of(
+    parts: Sequence[BlamedPart], whole: dict[str, float | None], texts: int, seed: int
+) -> Blame:
+    """Return the damage of parts, the one with the most first, beside that of the whole."""
     ranked_by = next(
         column.path
         for column in COLUMNS
         if column.ranks and all(part.values[column.path] is not None for part in parts)
     )
-    parts.sort(key=lambda part: part.values[ranked_by] or 0.0, reverse=True)
+    worst_first = sorted(parts, key=lambda part: part.values[ranked_by] or 0.0, reverse=True)
     return Blame(
-        texts=len(pairs),
+        texts=texts,
         seed=seed,
         ranked_by=ranked_by,
-        parts=tuple(parts),
+        parts=tuple(worst_first),
         together={c.path: _together(c, parts) for c in COLUMNS if c.together is not None},
-        whole=_values(run),
+        whole=whole,
     )
 
 
@@ -155,7 +164,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
         _with_candidate(store, pair, dict(zip(spoken, pieces, strict=True)))
         for pair, *pieces in zip(run.pairs, *spoken.values(), strict=True)
     ]
-    return replace(run, models=(run.models[0], hybrid), pairs=pairs, measured=measured)
+    return replace(run, models=(run.subjects[0], hybrid), pairs=pairs, measured=measured)
 
 
 def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
@@ -164,7 +173,7 @@ def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
 
 def _spoken(run: Run, shift: int) -> list[Synthesis]:
     """Return what the reference spoke in the evaluation."""
-    pieces = [run.store.find_synthesis(job) for job in _jobs(run, run.models[0], shift)]
+    pieces = [run.store.find_synthesis(job) for job in _jobs(run, run.subjects[0], shift)]
     return [piece for piece in pieces if piece is not None]
 
 
@@ -183,7 +192,11 @@ def _with_candidate(
 
 def _values(run: Run) -> dict[str, float | None]:
     """Return the value of each column; None where it was not measured or is not a number."""
-    results = {metric.name: metric.compute(run) for metric in _metrics()}
+    return column_values({metric.name: metric.compute(run) for metric in _metrics()})
+
+
+def column_values(results: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the value of each column, given those of metrics by name."""
     values: dict[str, float | None] = {}
     for column in COLUMNS:
         name, _, field = column.path.partition(".")

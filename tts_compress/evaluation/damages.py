@@ -22,7 +22,7 @@ _HISS_FROM_DB = -58.0
 """Level of an octave relative to speech: quieter noise is lost in that of a quiet room."""
 
 _CORRELATED = 0.5
-"""Of samples with 9 dB of noise it is 0.94, of those that are half a millisecond late 0.7 to 0.9."""
+"""It is 0.94 with noise at 9 dB, and 0.7 to 0.9 where all is half a millisecond late."""
 
 _RUNAWAY_S = 1.0
 """Further sound of that length is a runaway wherever it is."""

@@ -171,6 +171,11 @@ class Metric:
     doubt: Callable[[Mapping[str, Any]], str | None] | None = None
     """Returns why no gate may judge by this metric, given `report.json`; None where one may."""
 
+    @property
+    def of_models(self) -> bool:
+        """True if it measures models, and is None where recordings are judged."""
+        return self.group in {"cost", "tokens"}
+
     def table_rows(self, value: Any, evaluation: Any) -> Sequence[Row]:
         """Return its lines in the tables."""
         if self.rows is not None:

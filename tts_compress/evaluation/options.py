@@ -79,6 +79,14 @@ class EvaluationOptions:
     """Find the component that did the damage, by putting one compressed component at a time into
     the reference; the candidate needs its manifest."""
 
+    port: Path | None = option(
+        None,
+        "--port DIR",
+        "of recordings: those of the original in the candidate's runtime, to tell what that did",
+    )
+    """Recordings of the original's weights in the candidate's runtime, where recordings are judged:
+    what that runtime did is told apart from what compression did."""
+
     work: Path | None = option(
         None,
         "--work DIR",

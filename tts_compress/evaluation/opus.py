@@ -76,8 +76,8 @@ def choose_utterances(evaluation: Evaluation) -> list[Utterance]:
     First those that the tables name as damaged, then those with the most added word errors, then
     those that are farthest from the reference.
     """
-    damage = evaluation.damage
-    named = {(finding.index, finding.seed) for _, finding in damage or () if finding.utterances}
+    findings = evaluation.damage.findings.values() if evaluation.damage else ()
+    named = {(finding.index, finding.seed) for finding in findings if finding.utterances}
 
     def importance(utterance: Utterance) -> tuple[bool, int, float]:
         is_named = (utterance.index, utterance.seed) in named

@@ -1,6 +1,7 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -68,7 +69,9 @@ class Run:
     """Everything that metrics are computed from."""
 
     suite: Suite
-    models: tuple[Subject, Subject]
+    models: tuple[Subject, Subject] | None
+    """Reference and candidate; None for recordings."""
+
     store: Store
     options: EvaluationOptions
     pairs: Sequence[UtterancePair]
@@ -77,6 +80,13 @@ class Run:
 
     measured: Mapping[str, Mapping[str, Any]]
     """Values of each measure that was done, by the hash of the audio."""
+
+    @property
+    def subjects(self) -> tuple[Subject, Subject]:
+        """Reference and candidate, for what is measured of models alone (`Metric.of_models`)."""
+        if self.models is None:
+            raise EvaluationError("recordings have no model that could be measured")
+        return self.models
 
     def observations(self, metric: str) -> list[Any]:
         """Return a metric's observations on the audio of each pair."""
@@ -101,14 +111,14 @@ class Run:
         texts = [item.text for item in self.suite.utterances]
         if self.earlier is not None:
             return self.earlier.reference, self.earlier.candidate
-        return time_models(self.models, texts, self.options)
+        return time_models(self.subjects, texts, self.options)
 
     @cached_property
     def earlier(self) -> TimedModels | None:
         """Timings that were measured before this run, where the options ask for those."""
         if not self.options.timed_before:
             return None
-        return read_timed(self.store, self.models, self.options)
+        return read_timed(self.store, self.subjects, self.options)
 
     def environment(self) -> dict[str, Any]:
         """Return the machine that the timings are of."""
@@ -201,8 +211,92 @@ def fill_store(
             analyze(store, analyzer, measured, options, total=len(measured))
 
 
-class PairedSpeech:
-    """Both models speak a suite: audio to be analysed, and pairs of it.
+class AudioPairs(ABC):
+    """Audio of both sides of an evaluation: what is to be analysed, and pairs of it.
+
+    Args:
+        suite: The texts and seeds.
+        store: Takes the audio.
+        keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
+    """
+
+    def __init__(self, suite: Suite, store: Store, keep_in: Path | None) -> None:
+        self.suite = suite
+        self.store = store
+        self._keep_in = keep_in
+        self.pairs: list[UtterancePair] = []
+        self._before: Audios | None = None
+        self.files: dict[str, Path] = {}
+        """WAV files by the hash of their samples."""
+
+    @property
+    def total(self) -> int:
+        """Number of audios that `speak` yields at most."""
+        return count_audios(len(self.suite.utterances), len(self.suite.seeds))
+
+    @abstractmethod
+    def speak(self) -> Generator[tuple[str, Path], None, None]:
+        """Yield what is to be recognized as soon as it is there, hash and WAV file; make the pairs.
+
+        Raises:
+            TextError: A text cannot be spoken.
+            EvaluationError: A model's process failed, or the reference speaks nothing.
+        """
+
+    def _observe(
+        self,
+        place: int,
+        audios: Mapping[str, Audio],
+        hashes: Mapping[str, str],
+        speaker: str | None = None,
+    ) -> Iterator[tuple[str, Path]]:
+        """Make the pair of a text and seed; yield its inaudibly changed copy, of the first seed.
+
+        Args:
+            place: Place of text and seed in the suite's order.
+            audios: Audio by role.
+            hashes: Its hashes.
+            speaker: The voice's speaker, if it has several.
+        """
+        index, turn = divmod(place, len(self.suite.seeds))
+        text, seed = self.suite.utterances[index], self.suite.seeds[turn]
+        reference, candidate, other = (audios[r] for r in ("reference", "candidate", "other_seed"))
+        heard = Audios(reference=reference, candidate=candidate, other_seed=other)
+        before, self._before = (self._before if turn else None), heard
+        copies = {} if turn else {"disturbed": write_disturbed(self.store, reference)}
+        kept = {}
+        if self._keep_in is not None:
+            for role in ("reference", "candidate"):
+                kept[role] = f"wav/{index:04d}-seed{seed}-{role}.wav"
+                _keep(audios[role], self._keep_in / kept[role])
+        self.pairs.append(
+            UtterancePair(
+                index=index,
+                seed=seed,
+                text=text.text,
+                speaker=speaker,
+                transcript=self.suite.transcript(text),
+                audio={**hashes, **copies},
+                seconds={role: audio.duration_s for role, audio in audios.items()},
+                kept=kept,
+                observed={
+                    metric.name: metric.observe(replace(heard, before=before))
+                    for metric in find_metrics()
+                    if metric.observe
+                },
+            )
+        )
+        for copy in copies.values():
+            self.files[copy] = self.store.disturbed_path(copy)
+            yield copy, self.files[copy]
+
+    def _check_sound(self) -> None:
+        if not any(pair.seconds["reference"] for pair in self.pairs):
+            raise EvaluationError("the reference speaks nothing: every text gave empty audio")
+
+
+class PairedSpeech(AudioPairs):
+    """Both models speak a suite.
 
     Args:
         models: Reference and candidate.
@@ -220,79 +314,33 @@ class PairedSpeech:
         options: EvaluationOptions,
         keep_in: Path | None,
     ) -> None:
+        super().__init__(suite, store, keep_in)
         texts = range(len(suite.utterances))
         before, after = models
         self._sides = (
             Side(role="reference", model=before, suite=suite, texts=texts),
             Side(role="candidate", model=after, suite=suite, texts=texts),
         )
-        self._suite = suite
-        self._store = store
         self._options = options
-        self._keep_in = keep_in
-        self.pairs: list[UtterancePair] = []
-        self._before: Audios | None = None
-        self.files: dict[str, Path] = {}
-        """WAV files by the hash of their samples."""
-
-    @property
-    def total(self) -> int:
-        """Number of audios that `speak` yields."""
-        return count_audios(len(self._suite.utterances), len(self._suite.seeds))
 
     def speak(self) -> Generator[tuple[str, Path], None, None]:
-        """Yield what is to be recognized as soon as it is there, hash and WAV file; make the pairs.
-
-        One model after the other: two may not fit into memory beside what analyses the audio.
-
-        Raises:
-            TextError: A text cannot be spoken.
-            EvaluationError: A model's process failed, or the reference speaks nothing.
-        """
+        """Yield audio; one model after the other: two may not fit into memory beside the rest."""
         spoken: dict[int, dict[str, Spoken]] = {}
         for side in self._sides:
-            for audio in side.speak(self._store, self._options):
+            for audio in side.speak(self.store, self._options):
                 self.files[audio.audio] = audio.path
                 pair = spoken.setdefault(audio.place, {})
                 pair[audio.role] = audio
                 if audio.role == "candidate":
-                    self.pairs.append(self._observe(pair))
-                    if copy := self.pairs[-1].audio.get("disturbed"):
-                        self.files[copy] = self._store.disturbed_path(copy)
-                        yield copy, self.files[copy]
+                    yield from self._observe(
+                        audio.place,
+                        {role: read_spoken(self.store, one.piece) for role, one in pair.items()},
+                        {role: one.audio for role, one in pair.items()},
+                        audio.piece.speaker,
+                    )
                 if audio.is_recognized:
                     yield audio.audio, audio.path
-        if not any(pair.seconds["reference"] for pair in self.pairs):
-            raise EvaluationError("the reference speaks nothing: every text gave empty audio")
-
-    def _observe(self, spoken: Mapping[str, Spoken]) -> UtterancePair:
-        """Read the WAV files of a text and seed once, for every metric."""
-        index = spoken["candidate"].place // len(self._suite.seeds)
-        piece = spoken["candidate"].piece
-        text = self._suite.utterances[index]
-        audios = {role: read_spoken(self._store, audio.piece) for role, audio in spoken.items()}
-        hashes = {role: audio.audio for role, audio in spoken.items()}
-        is_first = piece.seed == self._suite.seeds[0]
-        heard = Audios(**audios, before=None if is_first else self._before)
-        self._before = replace(heard, before=None)
-        if is_first:
-            hashes["disturbed"] = write_disturbed(self._store, audios["reference"])
-        kept = {}
-        if self._keep_in is not None:
-            for role in ("reference", "candidate"):
-                kept[role] = f"wav/{index:04d}-seed{piece.seed}-{role}.wav"
-                _keep(audios[role], self._keep_in / kept[role])
-        return UtterancePair(
-            index=index,
-            seed=piece.seed,
-            text=text.text,
-            speaker=piece.speaker,
-            transcript=self._suite.transcript(text),
-            audio=hashes,
-            seconds={role: audio.duration_s for role, audio in audios.items()},
-            kept=kept,
-            observed={m.name: m.observe(heard) for m in find_metrics() if m.observe},
-        )
+        self._check_sound()
 
 
 def suite_jobs(

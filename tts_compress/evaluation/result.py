@@ -267,6 +267,8 @@ class Evaluation(Document):
         """Return the figures that stand for this evaluation beside others."""
         size, speed, wer = self.size, self.latency, self.wer
         opinion = self.dnsmos_overall
+        if size is None:
+            raise EvaluationError("a report of recordings has no size and no speed to compare")
         return Figures(
             reference_bytes=size.reference_bytes,
             candidate_bytes=size.candidate_bytes,
@@ -314,7 +316,9 @@ class Evaluation(Document):
 def _metric_values() -> type[Record]:
     """Return the type of the metrics' part of the document."""
     fields: dict[str, Any] = {
-        metric.name: (metric.result | None, None) if metric.optional else (metric.result, ...)
+        metric.name: (metric.result | None, None)
+        if metric.optional or metric.of_models
+        else (metric.result, ...)
         for metric in find_metrics()
     }
     return create_model("MetricValues", __base__=Record, **fields)

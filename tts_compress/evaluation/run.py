@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -15,21 +15,22 @@ from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
-from tts_compress.evaluation.metric import Measure, find_metrics
+from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import encode_pairs
-from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
+from tts_compress.evaluation.pairs import AudioPairs, PairedSpeech, Run, UtterancePair
 from tts_compress.evaluation.result import (
     Blame,
     Evaluation,
+    ModelIdentity,
     Speech,
     StageTime,
     SuiteIdentity,
     Utterance,
 )
-from tts_compress.evaluation.store import Store, open_store
+from tts_compress.evaluation.store import open_store
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.folders import make_directory, temporary_folder
@@ -150,13 +151,24 @@ def evaluate(
             make_directory(place)  # what cannot be written is known before the work
         store = stack.enter_context(open_store(place, options))
         keep_in = place if options.keep_wav else None
-        evaluation = _run((before, after), chosen, recognizer, store, options, keep_in)
-        stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
+        speech = PairedSpeech((before, after), chosen, store, options, keep_in)
+        sides = Pair(reference=before.identity(), candidate=after.identity())
+        run, evaluation = judge(speech, sides, recognizer, options, (before, after))
         told = (*hazards, *_other_origin(evaluation, after.model), *find_doubts(evaluation))
-        evaluation = evaluation.model_copy(update={"warnings": told, "stages": stages})
+        blame = _find_blame(run) if options.blame else None
+        evaluation = completed(evaluation, told, watch, blame)
         if place is not None:
             evaluation.write(place)  # before the work that it is made from is removed
         return evaluation
+
+
+def completed(
+    evaluation: Evaluation, warnings: Sequence[str], watch: Stopwatch, blame: Blame | None
+) -> Evaluation:
+    """Return an evaluation with what is known at its end: problems, times and blame."""
+    stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
+    update = {"warnings": tuple(warnings), "stages": stages, "blame": blame}
+    return evaluation.model_copy(update=update)
 
 
 def _are_modules(reference: object, candidate: object, batches: object) -> bool:
@@ -216,38 +228,47 @@ def _hazards(model: TTSModel) -> tuple[str, ...]:
     return find_hazards(count_integer_layers(model), processor)
 
 
-def _run(
-    models: tuple[Subject, Subject],
-    suite: Suite,
+def judge(
+    speech: AudioPairs,
+    sides: Pair[ModelIdentity],
     recognizer: Analyzer,
-    store: Store,
     options: EvaluationOptions,
-    keep_in: Path | None,
-) -> Evaluation:
-    """Run the stages; work that is in the store already is not repeated."""
+    models: tuple[Subject, Subject] | None = None,
+) -> tuple[Run, Evaluation]:
+    """Return everything that two sides' audio shows; work that is in the store is not repeated.
+
+    Args:
+        speech: The audio.
+        sides: What spoke it, for the report.
+        recognizer: Transcribes it.
+        options: Settings of the run.
+        models: Reference and candidate; None for recordings, which have no cost and no tokens.
+    """
     # First, so that a wrong setting fails before anything is spoken.
     measures = find_analyzers(options)
-    before, after = models
-    speech = PairedSpeech(models, suite, store, options, keep_in)
+    suite, store = speech.suite, speech.store
     # What is spoken is recognized while more is spoken.
     with closing(speech.speak()) as audios:
         hypotheses = analyze(store, recognizer, audios, options, total=speech.total)
-    measured = {
-        measure.name: _measure(measure, analyzer, speech, store, options)
-        for measure, analyzer in measures.items()
-    }
     run = Run(
         suite=suite,
         models=models,
         store=store,
         options=options,
         pairs=speech.pairs,
-        measured=measured,
+        measured={
+            measure.name: _measure(measure, analyzer, speech, options)
+            for measure, analyzer in measures.items()
+        },
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
+    values: dict[str, Any] = {
+        metric.name: None if metric.of_models and models is None else metric.compute(run)
+        for metric in find_metrics()
+    }
     evaluation = Evaluation(
-        reference=before.identity(),
-        candidate=after.identity(),
+        reference=sides.reference,
+        candidate=sides.candidate,
         suite=SuiteIdentity(
             name=suite.name,
             sha256=suite.sha256,
@@ -259,13 +280,11 @@ def _run(
             normalizer=suite.normalizer,
         ),
         environment=run.environment() | {"date": datetime.now(UTC).date().isoformat()},
-        blame=_find_blame(run) if options.blame else None,
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
-        **{metric.name: metric.compute(run) for metric in find_metrics()},
+        **values,
     )
-    return evaluation.model_copy(
-        update={"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
-    )
+    opus = encode_pairs(evaluation, speech.pairs, speech.files, options)
+    return run, evaluation.model_copy(update={"opus": opus})
 
 
 def _find_blame(run: Run) -> Blame:
@@ -277,13 +296,12 @@ def _find_blame(run: Run) -> Blame:
 def _measure(
     measure: Measure,
     analyzer: Analyzer,
-    speech: PairedSpeech,
-    store: Store,
+    speech: AudioPairs,
     options: EvaluationOptions,
 ) -> dict[str, Any]:
     hashes = [pair.audio[role] for pair in speech.pairs for role in measure.roles]
     audios = [(key, speech.files[key]) for key in dict.fromkeys(hashes)]
-    return analyze(store, analyzer, audios, options, total=len(audios))
+    return analyze(speech.store, analyzer, audios, options, total=len(audios))
 
 
 def _utterance(run: Run, pair: UtterancePair) -> Utterance:

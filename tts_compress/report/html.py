@@ -224,6 +224,8 @@ def _draw_distances(evaluation: Evaluation) -> Figure | None:
 def _draw_costs(evaluation: Evaluation) -> Figure | None:
     """Draw what the candidate needs as a share of what the reference needs."""
     size, load = evaluation.size, evaluation.load
+    if size is None:
+        return None
     before, after = evaluation.latency.reference, evaluation.latency.candidate
     memory = (evaluation.memory.reference.model_bytes, evaluation.memory.candidate.model_bytes)
     in_bytes, in_ms = formatting.bytes_of, formatting.milliseconds

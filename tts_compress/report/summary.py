@@ -37,17 +37,20 @@ def verdict(evaluation: Evaluation) -> str:
     """Return the whole comparison as one sentence; two where utterances are broken."""
     cost = _cost(evaluation)
     health, wer = evaluation.health.candidate, evaluation.wer
+    subject = f"The compressed model is {cost}"
+    if evaluation.size is None:
+        subject = "Recordings of the candidate against those of the reference"
     if health.defects:
+        told = f" It is {cost}." if cost else ""
         return (
-            f"The compressed model is not fit for use: it has broken utterances ({health}). "
-            f"It is {cost}."
+            f"The compressed model is not fit for use: it has broken utterances ({health}).{told}"
         )
     words = f"for words {wer.judgement}"
     if not wer.reference > MISHEARD_AT_MOST:
         change = f"its word error rate changed by {formatting.points(wer.delta)}"
         interval = f" (95 % interval {formatting.interval(wer.interval)})"
         words = f"{change}{interval if wer.interval else ''}: {wer.judgement}"
-    return f"The compressed model is {cost}; {words}.{_power(evaluation)}{_sound(evaluation)}"
+    return f"{subject}; {words}.{_power(evaluation)}{_sound(evaluation)}"
 
 
 def _power(evaluation: Evaluation) -> str:
@@ -73,6 +76,8 @@ def _sound(evaluation: Evaluation) -> str:
 
 
 def _cost(evaluation: Evaluation) -> str:
+    if evaluation.size is None:
+        return ""
     size = formatting.times(evaluation.size.ratio, "smaller", "larger")
     known = {"no change": "of unchanged size", formatting.MISSING: "of unknown size"}
     speed = evaluation.latency
@@ -109,6 +114,8 @@ def cautions(evaluation: Evaluation) -> list[str]:
         if name != "recording" and after.get(name, value) != value
     ]
     warnings += speaker_cautions(evaluation)
+    if evaluation.size is None:
+        return warnings
     if evaluation.latency.trend == "worse":
         warnings.append("The compressed model is slower than the reference on this machine.")
     if evaluation.size.ratio < 1:
@@ -235,7 +242,10 @@ def notebook_table(evaluation: Evaluation) -> str:
 def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
     """Return everything needed to repeat the evaluation: labelled values under each title."""
     suite, latency = evaluation.suite, evaluation.latency
-    threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
+    timing = {}
+    if latency is not None:
+        threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
+        timing["timing"] = f"{latency.texts} texts, {latency.runs} runs each, {threads}"
     about_suite = {
         "name": suite.name,
         "texts": suite.texts,
@@ -243,7 +253,7 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
         **({} if suite.language is None else {"language": suite.language}),
         "recognizer": suite.recognizer,
         "text normaliser": suite.normalizer,
-        "timing": f"{latency.texts} texts, {latency.runs} runs each, {threads}",
+        **timing,
         "SHA-256": suite.sha256,
     }
     sections = {

@@ -225,10 +225,10 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
 
 def _size(run: Run) -> Size:
     before, after = (
-        sum(path.stat().st_size for path in subject.files.weights) for subject in run.models
+        sum(path.stat().st_size for path in subject.files.weights) for subject in run.subjects
     )
     if not after:
-        raise EvaluationError(f"'{run.models[1].files.weights[0]}' is an empty file")
+        raise EvaluationError(f"'{run.subjects[1].files.weights[0]}' is an empty file")
     return Size(reference_bytes=before, candidate_bytes=after, ratio=before / after)
 
 

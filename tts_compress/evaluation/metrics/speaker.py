@@ -127,9 +127,9 @@ def _to_reference(run: Run) -> Paired | None:
 def _to_prompt(run: Run) -> Paired | None:
     """Return the similarity to the recording by which both models speak; None without one."""
     voices = _embeddings(run)
-    if voices is None:
+    if voices is None or run.models is None:
         return None
-    prompt: Any = run.models[0].prompt or run.models[0].model.speaking.prompt
+    prompt: Any = run.subjects[0].prompt or run.subjects[0].model.speaking.prompt
     if prompt is None or prompt.audio is None:
         return None
     import soundfile

@@ -91,8 +91,8 @@ def compare_language_models(run: Run) -> TeacherForcing:
     options, seed = run.options, run.suite.seeds[0]
     texts = choose_texts([item.text for item in run.suite.utterances], options.teacher_forced_texts)
     made_from: dict[str, Any] = {
-        "reference": run.models[0].fingerprint,
-        "candidate": run.models[1].fingerprint,
+        "reference": run.subjects[0].fingerprint,
+        "candidate": run.subjects[1].fingerprint,
         "texts": tuple(texts),
         "seed": seed,
     }
@@ -103,7 +103,7 @@ def compare_language_models(run: Run) -> TeacherForcing:
     if known is None:
         make_directory(folder)
         # The reference comes first, so its tokens are there when the candidate reads them.
-        for place, (role, model) in enumerate(zip(_ROLES, run.models, strict=True)):
+        for place, (role, model) in enumerate(zip(_ROLES, run.subjects, strict=True)):
             with ExitStack() as stack:
                 worker: Worker | None = None
                 for index, text in enumerate(texts):
@@ -224,7 +224,7 @@ def _log_probabilities(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
 
 
 def _compute(run: Run) -> TeacherForcing | None:
-    models = [subject.model for subject in run.models]
+    models = [subject.model for subject in run.subjects]
     if not (run.options.teacher_forced_texts and all(isinstance(m, LanguageModel) for m in models)):
         return None
     return compare_language_models(run)
@@ -234,13 +234,13 @@ def _rows(scores: TeacherForcing, _: object) -> list[Row]:
     counted = f"{_count(scores.positions, 'token')}, {_count(scores.texts, 'text')}"
     kl, agreement = formatting.nats(scores.kl_nats), formatting.percent(scores.agreement)
     distance = formatting.percent(scores.logit_distance)
-    most = ""
+    reading = "per token, reading the same tokens"
     if scores.kl_interval is not None:
         low, high = map(formatting.nats, scores.kl_interval)
-        most = f" (95 % interval {low} to {high})"
+        reading += f" (95 % interval {low} to {high})"
     return [
         Row(label="Token agreement", candidate=agreement, change=counted),
-        Row(label="KL divergence", candidate=kl, change=f"a token, reading the same tokens{most}"),
+        Row(label="KL divergence", candidate=kl, change=reading),
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
     ]
 

@@ -1,0 +1,204 @@
+"""Audio that any program wrote is judged like that of two models, by its texts' names."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress import evaluate_audio, load, read_gates
+from tts_compress.audio import Audio, write_wav
+from tts_compress.cli import main
+from tts_compress.errors import EvaluationError, RecipeError
+from tts_compress.evaluation import evaluate, gate
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.recordings import read_lines
+from tts_compress.evaluation.suite import Suite, read_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_TEXTS = {f"u{number:02d}": entry for number, entry in enumerate(read_suite("en-quick").utterances)}
+_WORDS = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
+_SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=3, timing_texts=1)
+
+
+@pytest.fixture(scope="module")
+def spoken() -> dict[str, Audio]:
+    """Return the demo voice's speech of the texts, as another program would leave it."""
+    voice = load("demo")
+    return {
+        name: Audio(
+            samples=voice.synthesize(entry.text, seed=0).samples, sample_rate=voice.sample_rate
+        )
+        for name, entry in _TEXTS.items()
+    }
+
+
+def _write(folder: Path, audios: Mapping[str, Audio]) -> Path:
+    for name, audio in audios.items():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_wav(folder / f"{name}.wav", audio, encoding="FLOAT")
+    return folder
+
+
+def _changed(audio: Audio, samples: Any) -> Audio:
+    return Audio(samples=np.asarray(samples, np.float32), sample_rate=audio.sample_rate)
+
+
+def _noisy(audio: Audio) -> Audio:
+    noise = np.random.default_rng(0).standard_normal(len(audio.samples))
+    return _changed(audio, audio.samples + 3e-3 * noise)
+
+
+def test_folders_have_the_values_that_the_models_have(
+    spoken: dict[str, Audio], demo: Path, tmp_path: Path
+) -> None:
+    """Sound is the same whichever way it came; size and speed are not there."""
+    few = dict(list(spoken.items())[:12])
+    texts = tmp_path / "texts.tsv"
+    lines = [f"{name}\t{_TEXTS[name].text}\t{_WORDS[name]}" for name in few]
+    texts.write_text("\n".join(lines), encoding="utf-8")
+    folder = _write(tmp_path / "fp32", few)
+    report = evaluate_audio(folder, folder, texts, output=tmp_path / "report", options=_SILENT_EARS)
+    suite = read_suite("en-quick")
+    some = suite.model_copy(update={"utterances": suite.utterances[:12], "seeds": (0,)})
+    models = evaluate(
+        demo, demo, suite=Suite.model_validate(some.model_dump()), options=_SILENT_EARS
+    )
+    assert report.signal == models.signal
+    assert report.health == models.health
+    assert {**report.damage.counts, **models.damage.counts} == {}
+    assert report.damage.rate.below == models.damage.rate.below == pytest.approx(0.221, abs=1e-3)
+    assert (report.size, report.latency, report.memory) == (None, None, None)
+    written = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
+    assert "Recordings of the candidate against those of the reference" in written
+    rows = gate(report, read_gates("cost")).rows
+    assert not any(row.passed for row in rows)
+
+
+def test_arrays_and_a_port_are_told_apart(spoken: dict[str, Audio], tmp_path: Path) -> None:
+    """The port adds noise, and compression nothing."""
+    texts = {name: _WORDS[name] for name in spoken}
+    noisy = {name: _noisy(audio) for name, audio in spoken.items()}
+    options = EvaluationOptions(recognizer="none", port=_write(tmp_path / "port", noisy))
+    report = evaluate_audio(spoken, noisy, texts, options=options)
+    assert report.blame is not None
+    values = {part.component: part.values["distortion.value"] for part in report.blame.parts}
+    assert [part.component for part in report.blame.parts] == ["port", "quantization"]
+    assert values["port"] == pytest.approx(report.distortion.value)
+    assert values["quantization"] == pytest.approx(0.0, abs=1e-6)
+
+
+def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_path: Path) -> None:
+    few = dict(list(spoken.items())[:3])
+    louder = {name: _changed(audio, 0.99 * audio.samples) for name, audio in few.items()}
+    for seed, audios in enumerate((few, louder)):
+        _write(tmp_path / "fp32" / f"seed{seed}", audios)
+    texts = {name: _WORDS[name] for name in few}
+    report = evaluate_audio(tmp_path / "fp32", [few, louder], texts, options=_SILENT_EARS)
+    assert report.suite.seeds == (0, 1)
+    assert [(one.index, one.seed) for one in report.utterances][:3] == [(0, 0), (0, 1), (1, 0)]
+    assert report.distortion.other_seeds_db > 0.0
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "u0.wav\tOne dog.\nu1\tTwo dogs.\tone dog\n"),
+        ("a.csv", "u0|One dog.\nu1|Two dogs.|one dog\n"),
+        ("a.lst", "u0|Prompt.|p.wav|One dog.\nu1|Prompt.|p.wav|Two dogs.|x.wav\n"),
+        (
+            "a.jsonl",
+            '{"name": "u0", "text": "One dog."}\n{"name": "u1.wav", "text": "Two dogs."}\n',
+        ),
+        ("a.toml", 'utterances = [{name="u0", text="One dog."}, {name="u1", text="Two dogs."}]'),
+    ],
+)
+def test_texts_are_read_from_what_people_have(tmp_path: Path, name: str, content: str) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    lines = read_lines(path)
+    assert [(line.name, line.text) for line in lines] == [("u0", "One dog."), ("u1", "Two dogs.")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", "", "at least 1 item"),
+        ("a.tsv", "One dog.", "no tab and no | between name and text: 'One dog.'"),
+        ("a.tsv", "u0\tOne.\nu0.wav\tTwo.", "the name 'u0' occurs twice"),
+        ("a.jsonl", "{", "cannot read the texts"),
+        ("a.jsonl", '{"text": "One."}', "name"),
+        ("a.toml", "x = 1", "utterances"),
+    ],
+)
+def test_wrong_texts_are_told_in_a_line(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecipeError) as raised:
+        read_lines(path)
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def _missing(folder: Path) -> None:
+    (folder / "u00.wav").unlink()
+
+
+def _further(folder: Path) -> None:
+    (folder / "u00.wav").rename(folder / "other.wav")
+    (folder / "other.wav").with_name("u00.wav").write_bytes((folder / "other.wav").read_bytes())
+
+
+def _other_rate(folder: Path) -> None:
+    write_wav(folder / "u00.wav", Audio(samples=np.ones(900, np.float32), sample_rate=8_000))
+
+
+def _no_sound(folder: Path) -> None:
+    write_wav(folder / "u00.wav", Audio(samples=np.zeros(900, np.float32), sample_rate=16_000))
+
+
+def _no_wav(folder: Path) -> None:
+    (folder / "u00.wav").write_bytes(b"RIFF")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (_missing, "has no recording of 'u00'"),
+        (_further, "has recordings that no text names: 'other'"),
+        (_other_rate, "recordings of 'u00' are at 8000 and 16000 Hz"),
+        (_no_sound, "the reference's recording of 'u00' is silent"),
+        (_no_wav, "cannot read audio from"),
+    ],
+)
+def test_recordings_that_do_not_fit_are_told_in_a_line(
+    spoken: dict[str, Audio],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    damage: Any,
+    message: str,
+) -> None:
+    few = dict(list(spoken.items())[:2])
+    reference, candidate = (_write(tmp_path / name, few) for name in ("fp32", "int8"))
+    damage(reference)
+    texts = tmp_path / "texts.jsonl"
+    rows = [{"name": name, "text": _WORDS[name]} for name in few]
+    texts.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    arguments = ["--texts", str(texts), "--recognizer", "none", "--output", str(tmp_path / "out")]
+    assert main(["evaluate", "--audio", str(reference), str(candidate), *arguments]) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert message in error
+    assert not (tmp_path / "out" / "report.json").exists()
+
+
+def test_the_candidate_needs_as_many_seeds(spoken: dict[str, Audio]) -> None:
+    audio = dict(list(spoken.items())[:1])
+    with pytest.raises(EvaluationError, match="1 seeds and the reference 2"):
+        evaluate_audio([audio, audio], audio, {"u00": "One."}, options=_SILENT_EARS)

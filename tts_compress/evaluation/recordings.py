@@ -1,0 +1,323 @@
+"""Evaluation of audio that any program wrote, matched by name to its texts."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+import numpy as np
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+from threadpoolctl import threadpool_limits
+
+from tts_compress.audio import Audio, read_wav
+from tts_compress.config import Config, describe_problems, parse_config
+from tts_compress.errors import EvaluationError, ModelError, RecipeError
+from tts_compress.evaluation.analysis import find_recognizer
+from tts_compress.evaluation.blame import blame_of, column_values
+from tts_compress.evaluation.metric import Pair
+from tts_compress.evaluation.metrics.error_rates import find_doubts
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.pairs import AudioPairs
+from tts_compress.evaluation.result import (
+    BlamedPart,
+    Evaluation,
+    ModelIdentity,
+)
+from tts_compress.evaluation.run import completed, judge
+from tts_compress.evaluation.samples import audio_sha256, write_float_wav
+from tts_compress.evaluation.store import Store, open_store
+from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.folders import make_directory
+from tts_compress.progress import Stopwatch
+from tts_compress.reading import parse_json, read_text, read_toml
+
+_SHOWN = 3
+"""Names in a message."""
+
+_PROMPTED = 4
+"""Columns of seed-tts-eval's lists: name, text and file of the prompt, and the text to speak."""
+
+Given: TypeAlias = Path | str | Mapping[str, Audio] | Sequence[Mapping[str, Audio]]
+"""A folder of WAV files, or of a folder for each seed; or audio by name, for each seed."""
+
+
+class Line(Config):
+    """A text and the name of its recordings."""
+
+    name: Annotated[str, AfterValidator(lambda name: name.removesuffix(".wav"))]
+    text: str = Field(min_length=1)
+    spoken: str | None = None
+    """The words to be understood, where writing and speech differ."""
+
+
+class _Lines(Config):
+    utterances: tuple[Line, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _are_told_apart(self) -> "_Lines":
+        names = Counter(line.name for line in self.utterances)
+        if repeated := [name for name, count in names.items() if count > 1]:
+            raise ValueError(f"the name {repeated[0]!r} occurs twice")
+        return self
+
+
+class _Side(NamedTuple):
+    """Recordings of one program."""
+
+    shown: str
+    seeds: Sequence[Mapping[str, Callable[[], Audio]]]
+    """Readers of recordings by name, for each seed."""
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse recordings that are not one for each text."""
+        wanted = set(names)
+        for recordings in self.seeds:
+            for problem, odd in (
+                ("has no recording of", wanted - set(recordings)),
+                ("has recordings that no text names:", set(recordings) - wanted),
+            ):
+                if odd:
+                    more = f" and {len(odd) - _SHOWN} more" if len(odd) > _SHOWN else ""
+                    listed = ", ".join(map(repr, sorted(odd)[:_SHOWN]))
+                    raise EvaluationError(f"{self.shown} {problem} {listed}{more}")
+
+    def read(self, seed: int, name: str) -> Audio:
+        try:
+            return self.seeds[seed][name]()
+        except ModelError as error:
+            raise EvaluationError(str(error)) from error
+
+
+class _RecordedPairs(AudioPairs):
+    """Recordings of both sides; the reference's next seed is its other rendering."""
+
+    def __init__(
+        self,
+        sides: tuple[_Side, _Side],
+        names: Sequence[str],
+        suite: Suite,
+        store: Store,
+        keep_in: Path | None,
+    ) -> None:
+        super().__init__(suite, store, keep_in)
+        self._sides = sides
+        self._names = names
+
+    def speak(self) -> Generator[tuple[str, Path], None, None]:
+        """Yield audio, text by text and seed by seed."""
+        before, after = self._sides
+        count = len(self.suite.seeds)
+        for place in range(len(self._names) * count):
+            index, seed = divmod(place, count)
+            name = self._names[index]
+            audios = {
+                "reference": before.read(seed, name),
+                "candidate": after.read(seed, name),
+                "other_seed": before.read((seed + 1) % count, name),
+            }
+            rates = {audio.sample_rate for audio in audios.values()}
+            if len(rates) > 1:
+                raise EvaluationError(
+                    f"recordings of {name!r} are at {' and '.join(map(str, sorted(rates)))} Hz; "
+                    "give both sides at one rate"
+                )
+            if not np.any(audios["reference"].samples):
+                raise EvaluationError(f"the reference's recording of {name!r} is silent")
+            hashes = {role: self._keep(audio) for role, audio in audios.items()}
+            yield from self._observe(place, audios, hashes)
+            recognized = ("reference", "candidate", *(["other_seed"] if seed == 0 else []))
+            for key in dict.fromkeys(hashes[role] for role in recognized):
+                yield key, self.files[key]
+        self._check_sound()
+
+    def _keep(self, audio: Audio) -> str:
+        """Return the hash of an audio, which lies in the store then."""
+        key = audio_sha256(audio)
+        self.files[key] = self.store.root / "recordings" / f"{key[:32]}.wav"
+        write_float_wav(self.files[key], audio)
+        return key
+
+
+def evaluate_audio(
+    reference: Given,
+    candidate: Given,
+    texts: Path | str | Mapping[str, str],
+    *,
+    suite: str | Path = "en-quick",
+    output: Path | str | None = None,
+    options: EvaluationOptions | None = None,
+) -> Evaluation:
+    """Compare recordings, whatever program wrote them; everything but size, speed and memory.
+
+    Args:
+        reference: WAV files whose names are those of the texts, of the original; with several
+            seeds a folder of folders, each with all names. Or audio by name.
+        candidate: Likewise of the compressed model, with as many seeds.
+        texts: Text by name, or a file of them (`read_lines`).
+        suite: The suite whose language, recognizer and normaliser are taken.
+        output: Folder of the report.
+        options: Settings of the run; those of models and times have no meaning. With `port`, the
+            report also says what the other runtime did, and what the compression.
+
+    Raises:
+        EvaluationError: Names, rates or seeds do not match, or a recording cannot be read.
+        RecipeError: The texts are malformed.
+    """
+    watch = Stopwatch((options or EvaluationOptions()).progress)
+    options = replace(options or EvaluationOptions(), progress=watch)
+    lines = read_lines(texts)
+    names = [line.name for line in lines]
+    sides = {"reference": _open("reference", reference), "candidate": _open("candidate", candidate)}
+    if options.port is not None:
+        sides["port"] = _open("port", options.port)
+    for role, side in sides.items():
+        side.check(names)
+        if len(side.seeds) != len(sides["reference"].seeds):
+            raise EvaluationError(
+                f"{side.shown} has {len(side.seeds)} seeds and {sides['reference'].shown} "
+                f"{len(sides['reference'].seeds)}; give the {role} as many"
+            )
+    chosen = _suite(texts, lines, read_suite(suite), len(sides["reference"].seeds))
+    if options.recognizer is not None:
+        chosen = chosen.with_recognizer(options.recognizer)
+    with ExitStack() as stack, threadpool_limits(options.threads):
+        recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
+        folder = None if output is None else Path(output)
+        if folder is not None:
+            make_directory(folder)
+        store = stack.enter_context(open_store(folder, options))
+
+        def compare(before: str, after: str, keep_in: Path | None = None) -> Evaluation:
+            pairs = _RecordedPairs((sides[before], sides[after]), names, chosen, store, keep_in)
+            identities = Pair(
+                reference=_identity(sides[before], names), candidate=_identity(sides[after], names)
+            )
+            return judge(pairs, identities, recognizer, options)[1]
+
+        whole = compare("reference", "candidate", folder if options.keep_wav else None)
+        blame = None
+        if options.port is not None:
+            parts = {"port": ("reference", "port"), "quantization": ("port", "candidate")}
+            blame = blame_of(
+                [
+                    BlamedPart(component=name, role="", values=_values(compare(*ends)))
+                    for name, ends in parts.items()
+                ],
+                _values(whole),
+                len(whole.utterances),
+                chosen.seeds[0],
+            )
+        whole = completed(whole, find_doubts(whole), watch, blame)
+        if folder is not None:
+            whole.write(folder)
+        return whole
+
+
+def read_lines(texts: Path | str | Mapping[str, str]) -> tuple[Line, ...]:
+    """Return texts with the names of their recordings.
+
+    A file is TOML (`utterances = [{ name = …, text = …, spoken = … }]`), JSON lines of the same
+    objects, or has columns between tabs or `|`: name and text, or name, text and spoken words
+    (LJSpeech), or name, prompt's text, prompt's file and text (seed-tts-eval). A name may be that
+    of a WAV file.
+
+    Raises:
+        RecipeError: The file cannot be read, has no texts, or a name twice.
+    """
+    if isinstance(texts, Mapping):
+        shown, rows = "texts", [{"name": name, "text": text} for name, text in texts.items()]
+    else:
+        shown = f"'{texts}'"
+        try:
+            rows = _rows(Path(texts))
+        except (OSError, ValueError) as error:
+            raise RecipeError(f"cannot read the texts {shown}: {error}") from error
+    try:
+        return _Lines.model_validate_json(json.dumps({"utterances": rows})).utterances
+    except ValidationError as error:
+        raise RecipeError(f"{shown}: {describe_problems(error)}") from error
+
+
+def _rows(path: Path) -> Any:
+    if path.suffix == ".toml":
+        return read_toml(path).get("utterances")
+    lines = [line for line in read_text(path).splitlines() if line.strip()]
+    if path.suffix in {".jsonl", ".json"}:
+        return [parse_json(line) for line in lines]
+    return [_columns(line) for line in lines]
+
+
+def _columns(line: str) -> dict[str, str]:
+    cells = [cell.strip() for cell in line.split("\t" if "\t" in line else "|")]
+    if len(cells) < 2:
+        raise ValueError(f"no tab and no | between name and text: {line[:80]!r}")
+    if len(cells) >= _PROMPTED:
+        return {"name": cells[0], "text": cells[_PROMPTED - 1]}
+    return dict(zip(("name", "text", "spoken"), cells, strict=False))
+
+
+def _open(role: str, given: Given) -> _Side:
+    """Return the recordings of a side.
+
+    Raises:
+        EvaluationError: There are none.
+    """
+    if isinstance(given, Mapping | list | tuple):
+        several = [given] if isinstance(given, Mapping) else list(given)
+        readers = [
+            {name: partial(_itself, audio) for name, audio in one.items()} for one in several
+        ]
+        return _Side(f"the {role}", readers)
+    root = Path(str(given))
+    if not root.is_dir():
+        raise EvaluationError(f"the {role} '{root}' is no folder; give one of WAV files")
+    folders = [root]
+    if not any(root.glob("*.wav")):
+        folders = sorted(folder for folder in root.iterdir() if any(folder.glob("*.wav")))
+    if not folders:
+        raise EvaluationError(f"the {role} '{root}' holds no WAV files")
+    return _Side(
+        f"'{root}'",
+        [
+            {path.stem: partial(read_wav, path) for path in folder.glob("*.wav")}
+            for folder in folders
+        ],
+    )
+
+
+def _itself(audio: Audio) -> Audio:
+    return audio
+
+
+def _suite(
+    texts: Path | str | Mapping[str, str], lines: Sequence[Line], like: Suite, seeds: int
+) -> Suite:
+    """Return the suite of texts, with the language, recognizer and normaliser of another."""
+    stem = "texts" if isinstance(texts, Mapping) else Path(texts).stem
+    document = like.model_dump(include={"version", "language", "recognizer", "normalizer"}) | {
+        "name": re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-") or "texts",
+        "seeds": list(range(seeds)),
+        "utterances": [line.model_dump(exclude={"name"}) for line in lines],
+        "card": {"summary": stem, "source": str(stem), "licence": "", "composition": ""},
+    }
+    return parse_config(json.dumps(document), Suite, f"the texts of {stem!r}")
+
+
+def _identity(side: _Side, names: Sequence[str]) -> ModelIdentity:
+    digest = sha256()
+    for seed in range(len(side.seeds)):
+        for name in names:
+            digest.update(audio_sha256(side.read(seed, name)).encode())
+    return ModelIdentity(
+        spec=side.shown.strip("'"), family="recordings", scheme="audio", sha256=digest.hexdigest()
+    )
+
+
+def _values(evaluation: Evaluation) -> dict[str, float | None]:
+    return column_values({metric.name: value for metric, value in evaluation.measured()})
