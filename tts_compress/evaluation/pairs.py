@@ -3,18 +3,19 @@
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from pydantic import BaseModel
 
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.analysis import Analyzer, analyze
-from tts_compress.evaluation.metric import Audios, Measure, find_metrics
+from tts_compress.evaluation.metric import Audios, Measure, find_measures, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.stages import (
@@ -31,6 +32,9 @@ from tts_compress.folders import make_directory
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""
+
+_FEW = 16
+"""Longer lists of numbers, such as spectra and embeddings, are not in a report."""
 
 _GAIN = 10.0 ** (-1.0 / 20.0)
 _LSB = 2.0**-15
@@ -104,6 +108,15 @@ class Run:
         if values is None:
             return None
         return [{role: values[pair.audio[role]] for role in measure.roles} for pair in self.pairs]
+
+    def values(self, place: int) -> dict[str, Any]:
+        """Return the figures of a pair by metric and measure, from which all others follow."""
+        pair = self.pairs[place]
+        measures = find_measures()
+        return {name: _plain(value) for name, value in pair.observed.items()} | {
+            name: {role: _plain(values[pair.audio[role]]) for role in measures[name].roles}
+            for name, values in self.measured.items()
+        }
 
     @cached_property
     def timings(self) -> tuple[Timings, Timings]:
@@ -397,3 +410,20 @@ def _keep(audio: Audio, path: Path) -> None:
     make_directory(path.parent)
     samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
     write_wav(path, replace(audio, samples=samples))
+
+
+def _plain(value: Any) -> Any:
+    """Return the numbers of an observation as JSON has them, without long lists of them."""
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    elif is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in fields(value)}
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, np.ndarray | list | tuple):
+        return [_plain(part) for part in value] if len(value) <= _FEW else None
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if isinstance(value, float | int | str | None) else None

@@ -280,7 +280,7 @@ def judge(
             normalizer=suite.normalizer,
         ),
         environment=run.environment() | {"date": datetime.now(UTC).date().isoformat()},
-        utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
+        utterances=tuple(_utterance(run, place, pair) for place, pair in enumerate(speech.pairs)),
         **values,
     )
     opus = encode_pairs(evaluation, speech.pairs, speech.files, options)
@@ -304,7 +304,7 @@ def _measure(
     return analyze(speech.store, analyzer, audios, options, total=len(audios))
 
 
-def _utterance(run: Run, pair: UtterancePair) -> Utterance:
+def _utterance(run: Run, place: int, pair: UtterancePair) -> Utterance:
     kept, symbols = pair.observed["duration"]
     speech = {}
     spaced = not counts_characters(run.suite.normalizer)
@@ -330,4 +330,5 @@ def _utterance(run: Run, pair: UtterancePair) -> Utterance:
         log_mel_distance_db=pair.observed["signal"].spectra.distance_db,
         durations_kept=kept / symbols if symbols else None,
         speaker=pair.speaker,
+        observed=run.values(place),
     )

@@ -145,7 +145,9 @@ def _advice(row: GateResult, evaluation: Evaluation) -> str:
     if row.reason is not None or row.value is None or not row.gate.groups - {"cost"}:
         return ""
     worst = most_added_errors(evaluation)
-    if "words" not in row.gate.groups:
+    if row.gate.metric.startswith("duration."):
+        worst.sort(key=lambda one: abs(one.candidate.seconds - one.reference.seconds), reverse=True)
+    elif "words" not in row.gate.groups:
         worst.sort(key=lambda one: one.log_mel_distance_db, reverse=True)
     finding: Any = evaluation  # damage has its place
     for part in row.gate.metric.split(".")[:-1]:
@@ -153,6 +155,8 @@ def _advice(row: GateResult, evaluation: Evaluation) -> str:
     place = (getattr(finding, "index", None), getattr(finding, "seed", None))
     worst.sort(key=lambda one: (one.index, one.seed) != place)
     text = f'; worst text: "{formatting.one_line(worst[0].text, 80)}"' if worst else ""
+    if formatting.is_finite(at_s := getattr(finding, "at_s", None)) and at_s:
+        text += f", seed {place[1]}, at {at_s:.2f} s"
     return f"{text}; listen to it in report.html; find the part with `evaluate --blame`"
 
 

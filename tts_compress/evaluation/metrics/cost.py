@@ -57,6 +57,9 @@ class Latency(Record):
     min_ms: float
     """Over the whole suite when every text takes its fastest run: total over number of texts."""
 
+    runs_ms: tuple[tuple[float, ...], ...] = ()
+    """Every run, shape `[texts, processes]`; empty in older reports."""
+
 
 class LatencyComparison(Record):
     """Latency of interleaved runs in several pairs of processes."""
@@ -176,6 +179,7 @@ def _latency(spent: npt.NDArray[np.float64]) -> Latency:
         p50_ms=float(np.median(spent)) * 1e3,
         p95_ms=float(np.quantile(spent, 0.95)) * 1e3,
         min_ms=float(spent.min(axis=1).mean()) * 1e3,
+        runs_ms=tuple(tuple(row) for row in (spent * 1e3).round(4).tolist()),
     )
 
 

@@ -18,6 +18,7 @@ from tts_compress.evaluation.metric import (
     Trend,
 )
 from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.rates import rate_bound
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.numerics.spectra import Comparison, compare_spectra, same_timing
 
@@ -211,16 +212,19 @@ def _compute_health(run: Run) -> Pair[Health]:
 
 def _health_rows(health: Pair[Health], evaluation: Evaluation) -> list[Row]:
     before, after = health.reference.defects, health.candidate.defects
+    spoken = evaluation.utterances
+    bound = rate_bound([False] * len(spoken), [one.transcript for one in spoken])
+    share = f"none of {len(spoken)}, so below {formatting.percent(bound)} with 95 % confidence"
     return [
         Row(
             label="Broken utterances",
             reference=str(health.reference),
             candidate=str(health.candidate),
-            change="fails, whatever its word error rate" if after else "all are sound",
+            change="fails, whatever its word error rate" if after else share,
             trend="worse" if after else "better" if before else "same",
             headline=Headline(
                 str(after),
-                f"of {len(evaluation.utterances)} spoken; reference: {before}",
+                f"of {len(spoken)} spoken; reference: {before}",
                 str(health.candidate) if after else "none silent, clipped, empty or not finite",
             ),
         )
