@@ -121,7 +121,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     wer, floors = evaluation.wer, evaluation.floors
     remarks = []
     low, high = floors.recognizer.interval or (0.0, 0.0)
-    if wer.delta != 0 and low <= wer.delta <= high:
+    if wer.trend in {"better", "worse"} and low <= wer.delta <= high:
         remarks.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
             f"{formatting.points(floors.recognizer.delta)} (95 % interval "
