@@ -71,6 +71,12 @@ def test_the_interval_raises_as_many_false_alarms_as_it_may() -> None:
     assert all(share is not None and 0.025 <= share <= 0.075 for share in shares.values())
 
 
+def test_few_texts_that_differ_raise_no_false_alarms() -> None:
+    """Four of 24 that got worse are chance in one evaluation of eight."""
+    data = _data([[0]] * 24, [[1]] * 4 + [[0]] * 20, [10] * 24)
+    assert false_alarms(data, Plan(24, 1, 400))["sign flips"] == 0.0
+
+
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_an_interval_of_the_wrong_width_is_caught(factor: float) -> None:
     (row,) = simulate(read_word_errors(), [50], [1], 100, intervals=_scaled(factor))

@@ -31,8 +31,9 @@ KINDS: tuple[Kind, ...] = ("by word", "clustered")
 RATES = (0.005, 0.01, 0.02, 0.04, 0.08)
 """Planted damage: errors added for each word."""
 
-ALARMS = (0.025, 0.075)
-"""Accepted shares of false alarms of a 95 % interval."""
+ALARMS = (0.02, 0.075)
+"""Accepted shares of false alarms of a 95 % interval. Of 24 texts with one seed few may differ, and
+then no test has exactly 5 %: by signs, five have 6 % and four none below 12 %."""
 
 LIMITS = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
 """The same in per cent, in words."""

@@ -228,11 +228,15 @@ def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     signs = (".", "!", "?", ",")
     texts = [f"{one.text.rstrip('.')}{sign}" for one in small_suite.utterances for sign in signs]
     spelled = [SuiteText(text=text, spoken=text.replace("2", "two")) for text in texts]
-    suite = small_suite.model_copy(update={"utterances": tuple(spelled), "seeds": (0,)})
+    suite = small_suite.model_copy(update={"utterances": tuple(spelled), "seeds": (0, 1)})
     models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", skip=2))
     found = evaluate(*models, suite=suite, options=fast_options)
     assert found.wer.delta > 0.5
     assert found.wer.interval is found.cer.interval is found.pause_count.interval is None
+    assert found.wer.bound is found.cer.bound is found.floors.other_seeds.interval is None
+    assert found.distortion is not None
+    assert found.distortion.lost_variety is not None
+    assert found.distortion.interval is found.distortion.lost_variety.interval is None
     assert found.warnings[0].startswith("3 different texts are too few for a 95 % interval")
     assert "points: too few texts to say if that is chance." in verdict(found)
     words = next(row for row in judge(found, read_gates("default")).rows if row.reason)

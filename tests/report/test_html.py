@@ -388,7 +388,9 @@ def test_the_page_begins_with_name_date_and_gates(altered: Altered) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_good_news_is_not_in_the_colour_of_an_alarm(altered: Altered) -> None:
-    page = render_html(altered({"floors.recognizer.delta": -0.02}))
+    page = render_html(
+        altered({"floors.recognizer.interval": (-0.02, 0.02), "wer.interval": (0.001, 0.009)})
+    )
     assert 'class="cautions"' not in page
     assert '<p class="note">An inaudible change' in page
 

@@ -127,10 +127,12 @@ def notes(evaluation: Evaluation) -> list[str]:
     """Return what helps to read the numbers and is no reason for alarm; often nothing."""
     wer, floors = evaluation.wer, evaluation.floors
     remarks = []
-    if wer.delta != 0 and abs(wer.delta) <= abs(floors.recognizer.delta):
+    low, high = floors.recognizer.interval or (0.0, 0.0)
+    if wer.trend in {"better", "worse"} and low <= wer.delta <= high:
         remarks.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
-            f"{formatting.points(floors.recognizer.delta)}, no less than compression did: the "
+            f"{formatting.points(floors.recognizer.delta)} (95 % interval "
+            f"{formatting.interval((low, high))}), and what compression did lies within: the "
             "recognizer alone could explain it."
         )
     if floors.other_seeds.trend in {"better", "worse"}:
@@ -180,7 +182,7 @@ def floor_caption(evaluation: Evaluation) -> str:
         rate.counts.reference.reference_tokens
         for rate in (evaluation.floors.recognizer, evaluation.wer)
     ]
-    once = ", with one seed" if tokens[0] < tokens[1] else ""
+    once = ", with each text's first seed" if tokens[0] < tokens[1] else ""
     return (
         f"Noise floors: the same comparison where nothing was compressed{once}. A change of the "
         "compressed model that is no larger may be chance"
