@@ -127,12 +127,13 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
 
 
 def _fine_levels(wave: Wave, rate: int) -> Wave:
-    """Return the level of every 5 ms, in steps of half of that, dB of full scale."""
+    """Return the level of every 5 ms about its mean, in steps of half of that, dB of full scale."""
     starts = (np.arange(int(len(wave) / rate / _STEP_S)) * _STEP_S * rate).astype(np.intp)
     size = round(2 * _STEP_S * rate)
     starts = starts[starts + size <= len(wave)]
-    total = np.concatenate(([0.0], np.cumsum(np.square(wave))))
-    return np.asarray(10.0 * np.log10((total[starts + size] - total[starts]) / size + 1e-20))
+    squares, sums = (np.concatenate(([0.0], np.cumsum(part))) for part in (np.square(wave), wave))
+    power, mean = ((part[starts + size] - part[starts]) / size for part in (squares, sums))
+    return np.asarray(10.0 * np.log10(np.maximum(power - np.square(mean), 1e-20)))
 
 
 def _bends(wave: Wave, rate: int) -> Wave:

@@ -1,0 +1,141 @@
+"""A rare fault fails the gates by its own name and place; what nobody hears does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from tts_compress import evaluate_audio, load, read_gates
+from tts_compress.audio import Audio
+from tts_compress.evaluation import gate
+from tts_compress.evaluation.options import EvaluationOptions
+from tts_compress.evaluation.suite import read_suite
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
+
+    from tts_compress.evaluation import Evaluation
+
+_TEXTS = {f"u{number:02d}": entry for number, entry in enumerate(read_suite("en-quick").utterances)}
+_RATE = 16_000
+
+
+@pytest.fixture(scope="module")
+def spoken() -> dict[str, Audio]:
+    voice = load("demo")
+    return {name: voice.synthesize(entry.text, seed=0) for name, entry in _TEXTS.items()}
+
+
+def _judged(
+    spoken: Mapping[str, Audio], changes: Mapping[str, Callable[[Any], Any]]
+) -> tuple[Evaluation, list[str]]:
+    """Return the evaluation of changed audio, and the gates of `default` but words that failed."""
+    candidate = {
+        name: Audio(samples=np.asarray(changes[name](audio.samples), np.float32), sample_rate=_RATE)
+        if name in changes
+        else audio
+        for name, audio in spoken.items()
+    }
+    texts = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
+    options = EvaluationOptions(recognizer="none")
+    report = evaluate_audio(spoken, candidate, texts, options=options)
+    rows = gate(report, read_gates("default")).rows
+    failed = [row for row in rows if not (row.passed or "words" in row.gate.groups)]
+    return report, [row.gate.metric for row in failed]
+
+
+def _place(samples: NDArray[np.float32], seconds: float) -> int:
+    """Return the begin of the loudest part within the middle half."""
+    count, quarter = round(seconds * _RATE), len(samples) // 4
+    energy = np.convolve(np.square(samples[quarter:-quarter]), np.ones(count), "valid")
+    return quarter + int(energy.argmax())
+
+
+def _stutter(samples: NDArray[np.float32]) -> Any:
+    at = _place(samples, 0.2)
+    return np.insert(samples, at + 3200, samples[at : at + 3200])
+
+
+def _drop(samples: NDArray[np.float32]) -> Any:
+    at = _place(samples, 0.4)
+    return np.delete(samples, slice(at, at + 6400))
+
+
+def _cut(samples: NDArray[np.float32]) -> Any:
+    return samples[: np.flatnonzero(np.abs(samples) > 0.02)[-1] - 6400]
+
+
+def _runaway(samples: NDArray[np.float32]) -> Any:
+    return np.concatenate((samples, np.resize(samples, 15 * _RATE)))
+
+
+def _pre_echo(samples: NDArray[np.float32]) -> Any:
+    early = round(0.025 * _RATE)
+    changed = samples.copy()
+    changed[:-early] += 10 ** (-22 / 20) * samples[early:]
+    return changed
+
+
+def _click(samples: NDArray[np.float32]) -> Any:
+    """Add one sample of 0.08 in the quietest 20 ms of the middle half."""
+    quarter = len(samples) // 4
+    energy = np.convolve(np.square(samples[quarter:-quarter]), np.ones(320), "same")
+    changed = samples.copy()
+    changed[quarter + int(energy.argmin())] += 0.08
+    return changed
+
+
+def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) -> None:
+    planted = {
+        "u02": ("repetition", _stutter),
+        "u05": ("dropped", _drop),
+        "u08": ("truncation", _cut),
+        "u11": ("runaway", _runaway),
+        "u20": ("onset", _pre_echo),
+        "u17": ("click", _click),
+    }
+    changes = {name: change for name, (_, change) in planted.items()}
+    report, failed = _judged(spoken, changes)
+    for name, (kind, _) in planted.items():
+        finding = report.damage.findings[kind]
+        assert (finding.utterances, finding.index) == (1, int(name[1:])), kind
+        assert f"damage.{kind}.utterances" in failed
+    assert report.damage.rate.utterances == len(planted)
+    assert report.damage.rate.below > len(planted) / len(spoken)
+    assert report.damage.rate.p_worse < 0.05
+
+
+def _rounded(samples: NDArray[np.float32]) -> Any:
+    return samples.astype(np.float16)
+
+
+def _softer(samples: NDArray[np.float32]) -> Any:
+    return 10 ** (-1 / 20) * samples
+
+
+def _louder(samples: NDArray[np.float32]) -> Any:
+    return 10 ** (1 / 20) * samples
+
+
+def _late(samples: NDArray[np.float32]) -> Any:
+    return np.roll(samples, 8)
+
+
+def _offset(samples: NDArray[np.float32]) -> Any:
+    return samples + 2e-3
+
+
+def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
+    harmless = (_rounded, _softer, _louder, _late, _offset)
+    changes = {name: harmless[place % 5] for place, name in enumerate(spoken)}
+    report, failed = _judged(spoken, changes)
+    assert not failed
+    assert report.damage.rate.utterances == 0
+
+
+def test_the_original_against_itself_passes(spoken: dict[str, Audio]) -> None:
+    assert _judged(spoken, {})[1] == []
