@@ -55,7 +55,7 @@ def run(options: Namespace) -> Output:
         progress.advance("open", 0, 3)  # before the imports, which take half a second
         from tts_compress.evaluation import evaluate
         from tts_compress.evaluation.blame import blame_sentence
-        from tts_compress.report import summary_table
+        from tts_compress.report import LISTENING_NAME, summary_table
 
         result = evaluate(
             options.reference,
@@ -70,6 +70,11 @@ def run(options: Namespace) -> Output:
             summary_table(result),
             *([] if result.blame is None else [blame_sentence(result.blame)]),
             f"report: {options.output / 'report.html'}",
+            *(
+                []
+                if result.listening is None
+                else [f"for listeners: {options.output / LISTENING_NAME}"]
+            ),
         ],
     )
 

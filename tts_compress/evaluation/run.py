@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation.abx import make_test
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
 from tts_compress.evaluation.metric import Measure, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
@@ -263,9 +264,11 @@ def _run(
         utterances=tuple(_utterance(run, pair) for pair in speech.pairs),
         **{metric.name: metric.compute(run) for metric in find_metrics()},
     )
-    return evaluation.model_copy(
-        update={"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
-    )
+    audio: dict[str, Any] = {"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
+    if options.listening_test:
+        origin = (before.identity().sha256, after.identity().sha256, suite.sha256)
+        audio["listening"] = make_test(origin, speech.pairs, speech.files)
+    return evaluation.model_copy(update=audio)
 
 
 def _find_blame(run: Run) -> Blame:
