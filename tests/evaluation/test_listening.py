@@ -7,6 +7,7 @@ import io
 import json
 import math
 import os
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,15 @@ from tts_compress.evaluation.listening import (
     join_listeners,
     share_interval,
 )
+from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.samples import write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
+    from types import ModuleType
+
+    from tts_compress.evaluation import EvaluationOptions, Suite
 
     Saved = Callable[..., Path]
 
@@ -110,7 +115,7 @@ def saved(tmp_path: Path) -> Saved:
     ) -> Path:
         answers = [
             {
-                "index": number % trials,
+                "index": number % max(trials, 1),
                 "seed": 0,
                 "catch": number >= trials,
                 "reference": "ab"[number % 2],
@@ -248,6 +253,30 @@ def test_a_test_has_twenty_pairs_of_one_level_and_four_damaged_copies(tmp_path: 
     other = make_test(("before", "other", "suite"), pairs, files)
     assert other is not None
     assert other.test != found.test
+
+
+def test_an_evaluation_writes_the_page_of_what_was_spoken(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
+    untimed: None,  # noqa: ARG001
+    tmp_path: Path,
+) -> None:
+    """The softer of both voices is as loud as the other."""
+    models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", gain=0.5))
+    options = replace(fast_options, listening_test=True)
+    found = evaluate(*models, suite=small_suite, output=tmp_path / "out", options=options)
+    assert found.listening is not None
+    assert (len(found.listening.pairs), found.listening.identical) == (10, 0)
+    for pair in found.listening.pairs[:6]:
+        before, after = map(_decode, pair.sounds)
+        assert np.abs(before - after).max() < 0.005 < 0.05 < np.abs(before).max()
+    page = (tmp_path / "out" / "listening-test.html").read_text(encoding="utf-8")
+    assert f"Listening test {found.listening.test}" in page
+    plain = evaluate(*models, suite=small_suite, output=tmp_path / "no", options=fast_options)
+    assert plain.listening is None
+    assert not (tmp_path / "no" / "listening-test.html").exists()
 
 
 def test_few_texts_are_heard_with_every_seed(tmp_path: Path) -> None:

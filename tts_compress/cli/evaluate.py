@@ -4,6 +4,7 @@ Examples:
     evaluate demo out/demo-int8 --output out/report
     evaluate voice.onnx out/voice-int8 --suite en-full --output out/report --blame
     evaluate voice.onnx out/voice-int8 --recognizer whisper:small --output out/report
+    evaluate demo out/demo-int8 --output out/report --listening-test
     evaluate --plan 0.5
 """
 
