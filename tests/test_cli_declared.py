@@ -53,7 +53,7 @@ def test_each_option_reaches_its_field(tmp_path: Path) -> None:
     kept = EvaluationOptions().progress
     line = (
         f"evaluate a b --output o --threads 2 --jobs 3 --wav --seeds 4 5 --any-language --blame "
-        f"--recognizer r:m --speaker s --mos f.onnx@16000 --work {tmp_path}"
+        f"--recognizer r:m --speaker s --mos f.onnx@16000 --work {tmp_path} --listening-test"
     )
     assert _parsed(line, EvaluationOptions, progress=kept) == EvaluationOptions(
         threads=2,
@@ -66,6 +66,7 @@ def test_each_option_reaches_its_field(tmp_path: Path) -> None:
         speaker="s",
         mos="f.onnx@16000",
         work=tmp_path,
+        listening_test=True,
         progress=kept,
     )
     line = "qat m --output o --no-learned-ranges --clip 0 --mixed-precision bf16 --patience 2"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.browser import Browser
 from tts_compress.audio import Audio, write_wav
 from tts_compress.evaluation import result as doc
 from tts_compress.evaluation.metric import Pair
@@ -17,7 +18,7 @@ from tts_compress.evaluation.metrics.signal import Health, MeanAndTail, Signal
 from tts_compress.evaluation.opus import encode_opus
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _TEXTS = (
@@ -245,3 +246,17 @@ def altered(evaluation: doc.Evaluation) -> Callable[[dict[str, Any]], doc.Evalua
         return doc.Evaluation.model_validate(content)
 
     return alter
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    opened = Browser(tmp_path_factory.mktemp("chromium"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def browser(chromium: Browser) -> Iterator[Browser]:
+    chromium.open_tab()
+    yield chromium
+    chromium.close_tab()

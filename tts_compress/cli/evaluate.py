@@ -5,6 +5,7 @@ Examples:
     evaluate voice.onnx out/voice-int8 --suite en-full --output out/report --blame
     evaluate voice.onnx out/voice-int8 --recognizer whisper:small --output out/report
     evaluate --audio wavs/fp32 wavs/int8 --texts texts.tsv --output out/report
+    evaluate demo out/demo-int8 --output out/report --listening-test
     evaluate --plan 0.5
 """
 
@@ -68,7 +69,7 @@ def run(options: Namespace) -> Output:
         progress.advance("open", 0, 3)  # before the imports, which take half a second
         from tts_compress.evaluation import evaluate, evaluate_audio
         from tts_compress.evaluation.blame import blame_sentence
-        from tts_compress.report import summary_table
+        from tts_compress.report import LISTENING_NAME, summary_table
 
         sides = (options.reference, options.candidate)
         settings = options_from(options, EvaluationOptions, progress=progress)
@@ -83,6 +84,11 @@ def run(options: Namespace) -> Output:
             summary_table(result),
             *([] if result.blame is None else [blame_sentence(result.blame)]),
             f"report: {options.output / 'report.html'}",
+            *(
+                []
+                if result.listening is None
+                else [f"for listeners: {options.output / LISTENING_NAME}"]
+            ),
         ],
     )
 

@@ -45,6 +45,13 @@ class EvaluationOptions:
     """Write the audio of both models also as WAV files beside the report, where there is an output
     directory. The page has its own, as Opus."""
 
+    listening_test: bool = option(
+        False,
+        "--listening-test",
+        "also write a page on which people tell both voices apart, blindly",
+    )
+    """Write `listening-test.html` beside the report; `join_listeners` reads what it saves."""
+
     seeds: tuple[int, ...] | None = option(
         None, "--seeds SEEDS", "noise seeds of each text, in place of the suite's"
     )

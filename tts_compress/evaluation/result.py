@@ -23,6 +23,7 @@ from pydantic import (
 
 import tts_compress
 from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.listening import ListeningTest
 from tts_compress.evaluation.metric import Document, Metric, Pair, Record, find_metrics
 from tts_compress.reading import read_text
 
@@ -212,6 +213,9 @@ class Evaluation(Document):
     utterances: tuple[Utterance, ...]
     opus: Mapping[tuple[int, int], Pair[bytes]] = Field(default={}, exclude=True, repr=False)
     """Audio for the page as Ogg files, by index and seed; not in the document."""
+
+    listening: ListeningTest | None = Field(default=None, exclude=True, repr=False)
+    """The listening test, where it was asked for; not in the document either."""
 
     def __eq__(self, other: object) -> bool:
         """Return True if the documents are equal, whatever audio goes along."""

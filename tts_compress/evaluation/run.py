@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation.abx import make_test
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
 from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
@@ -283,8 +284,11 @@ def judge(
         utterances=tuple(_utterance(run, place, pair) for place, pair in enumerate(speech.pairs)),
         **values,
     )
-    opus = encode_pairs(evaluation, speech.pairs, speech.files, options)
-    return run, evaluation.model_copy(update={"opus": opus})
+    audio: dict[str, Any] = {"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
+    if options.listening_test:
+        origin = (sides.reference.sha256, sides.candidate.sha256, suite.sha256)
+        audio["listening"] = make_test(origin, speech.pairs, speech.files)
+    return run, evaluation.model_copy(update=audio)
 
 
 def _find_blame(run: Run) -> Blame:

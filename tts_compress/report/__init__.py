@@ -13,7 +13,10 @@ from tts_compress.folders import make_directory
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import summary_rows, summary_table
 
+LISTENING_NAME = "listening-test.html"
+
 _PAGE = "tts_compress.report.html:render_page"
+_LISTENING_PAGE = "tts_compress.report.listening:render_listening_page"
 
 __all__ = [
     "render_html",
@@ -77,12 +80,17 @@ def write_document(
 def write_report(evaluation: Evaluation, directory: Path | str) -> Path:
     """Write `report.json`, `report.md` and `report.html`; return the directory.
 
+    The page of a listening test is there first, where one was asked for.
+
     Raises:
         ArtifactError: The directory cannot be made or written.
         MissingExtraError: The page needs jinja2 and matplotlib; the other two files are written.
     """
     directory = Path(directory)
     make_directory(directory)
+    if evaluation.listening is not None:
+        page = render_document(_LISTENING_PAGE, evaluation.listening)
+        write_text_atomically(directory / LISTENING_NAME, page)
     write_document(
         evaluation,
         ("report.html", _PAGE),

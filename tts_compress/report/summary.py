@@ -144,14 +144,14 @@ def notes(evaluation: Evaluation) -> list[str]:
         )
     if evaluation.suite.recognizer.startswith("PocketSphinx"):
         remarks.append(
-            "Moonshine (--recognizer moonshine, extra 'moonshine') makes half as many errors of its "
-            "own in English as PocketSphinx: with it the same texts show smaller losses of words."
+            "Moonshine (--recognizer moonshine, extra 'moonshine') makes half as many errors of "
+            "its own in English as PocketSphinx: with it the same texts show smaller losses."
         )
     intervals = sum("interval" in row.change for row in summary_rows(evaluation))
     if intervals > 1:
         remarks.append(
-            f"{intervals} intervals of 95 % stand side by side: where nothing changed, one in twenty "
-            "excludes that by chance."
+            f"{intervals} intervals of 95 % stand side by side: where nothing changed, one in "
+            "twenty excludes that by chance."
         )
     return remarks
 
