@@ -127,8 +127,8 @@ def test_what_helps_to_read_the_numbers_is_no_alarm(
 ) -> None:
     """Good news stood in the colour of an error."""
     changed = altered(changes)
-    (note,) = summary.notes(changed)
-    assert words in note
+    assert words in " ".join(summary.notes(changed))
+    assert words not in " ".join(summary.notes(altered({})))
     assert summary.cautions(changed) == []
 
 

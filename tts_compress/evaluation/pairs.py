@@ -1,6 +1,7 @@
 """The single pass over the audio: pairs of utterances, and all that metrics are computed from."""
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -347,8 +348,8 @@ class PairedSpeech(AudioPairs):
                 if audio.role == "candidate":
                     yield from self._observe(
                         audio.place,
-                        {role: read_spoken(self.store, one.piece) for role, one in pair.items()},
-                        {role: one.audio for role, one in pair.items()},
+                        {role: read_spoken(self.store, said.piece) for role, said in pair.items()},
+                        {role: said.audio for role, said in pair.items()},
                         audio.piece.speaker,
                     )
                 if audio.is_recognized:
@@ -425,5 +426,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | list | tuple):
         return [_plain(part) for part in value] if len(value) <= _FEW else None
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
     return value if isinstance(value, float | int | str | None) else None

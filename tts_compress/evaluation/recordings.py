@@ -271,7 +271,7 @@ def _open(role: str, given: Given) -> _Side:
     if isinstance(given, Mapping | list | tuple):
         several = [given] if isinstance(given, Mapping) else list(given)
         readers = [
-            {name: partial(_itself, audio) for name, audio in one.items()} for one in several
+            {name: partial(_itself, audio) for name, audio in seed.items()} for seed in several
         ]
         return _Side(f"the {role}", readers)
     root = Path(str(given))

@@ -91,7 +91,7 @@ def test_without_the_wheel_there_is_no_similarity(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(speaker, "version", missing)
     assert speaker._MEASURE.settings(EvaluationOptions()) is None
-    run: Any = SimpleNamespace(measurements=lambda _: None, models=())
+    run: Any = SimpleNamespace(measurements=lambda _: None, models=(), subjects=())
     assert [metric.compute(run) for metric in METRICS] == [None, None]
 
 

@@ -213,8 +213,10 @@ def _compute_health(run: Run) -> Pair[Health]:
 def _health_rows(health: Pair[Health], evaluation: Evaluation) -> list[Row]:
     before, after = health.reference.defects, health.candidate.defects
     spoken = evaluation.utterances
-    bound = rate_bound([False] * len(spoken), [one.transcript for one in spoken])
-    share = f"none of {len(spoken)}, so below {formatting.percent(bound)} with 95 % confidence"
+    share = "nothing was spoken"
+    if spoken:
+        bound = rate_bound([False] * len(spoken), [said.transcript for said in spoken])
+        share = f"none of {len(spoken)}, so below {formatting.percent(bound)} with 95 % confidence"
     return [
         Row(
             label="Broken utterances",
