@@ -3,7 +3,7 @@
 `default` and `strict` judge quality (words, fidelity, durations, health, damage), which is the same
 on a busy machine; `cost` judges size and speed. Gates on words fail where the recognizer mishears
 more than half of the reference's own: nothing was judged then. `default` lets the word error rate
-rise by up to 6.5 points (upper end of its interval), for suites as short as en-quick; `words-2` by
+rise by up to eight points, rare losses included, for suites as short as en-quick; `words-2` by
 two and `strict` by half a point, for en-full. `autoregressive` is for language models, whose timing
 is not shared. `regression` judges what changed since the report of --against.
 

@@ -155,7 +155,8 @@ class Gate(Config):
 
     def lacks_interval(self, document: Mapping[str, Any]) -> bool:
         """Return True if the report states that its metric has no interval."""
-        part = _find(document, (self.interval or self.metric).partition(".interval")[0])
+        figure = (self.interval or self.metric).partition(".interval")[0]
+        part = _find(document, figure.removesuffix(".bound"))
         return isinstance(part, Mapping) and part.get("interval", ()) is None
 
     def _metrics(self) -> list[Metric]:

@@ -113,9 +113,9 @@ def time_models(
     """Time reference and candidate, text by text in turns, in several pairs of fresh processes.
 
     What a process draws for its life, such as the places of its memory, disturbs all its runs: only
-    other processes show how far that goes. Who speaks first is slower on a busy machine, by a tenth
-    on two cores with other work; so the models take turns at that, from text to text and from pair
-    to pair.
+    other processes show how far that goes. On a busy machine the model that is opened first is
+    slower, by some per cent; so they take turns at that from pair to pair, and at speaking first
+    from text to text.
 
     Raises:
         EvaluationError: A model's process failed, or spoke no sound at all.

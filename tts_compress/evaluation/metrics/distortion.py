@@ -13,7 +13,9 @@ noise; what noise at 40 dB (ITU-T P.810) adds is 0.65 there, and 0.46 on the dem
 Of the energy distance the third term is missing, how far the candidate's own renderings lie apart.
 A voice that loses its variety comes nearer to all renderings, and that hides damage: the demo voice
 without noise has -0.35, and with an echo that has +0.37 by itself it has +0.09. So what is lost of
-the distance between the suite's seeds, which are spoken anyway, is the measure `lost_variety`.
+the distance between the suite's seeds, which are spoken anyway, is the measure `lost_variety`: 3.9
+for the demo voice with one seed for all (12 texts), 0.1 [-0.1 0.4] for it with other seeds, and
+-0.1 to 0.0 with that echo or decoder weights of 5 or 8 bits.
 
 Decibels of that kind depend on how far a voice's renderings lie apart. So the unit is a known
 damage to the same audio: companding to 8 bits by the mu-law of telephony (ITU-T G.711).
