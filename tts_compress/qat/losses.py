@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from tts_compress.errors import TTSCompressError
-from tts_compress.models.distillation import Objective
-from tts_compress.models.shims.spectra import MelSpectrogram
+from tts_compress.models.base import Objective
+from tts_compress.models.stand_ins import MelSpectrogram
 from tts_compress.qat.task import Example
 
 _WINDOWS = (512, 1024, 2048)

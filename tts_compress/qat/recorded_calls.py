@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import LanguageModel, Prompt, Speaking, TorchModel
-from tts_compress.models.distillation import Call, Objective
+from tts_compress.models.base import Call, LanguageModel, Objective, Prompt, Speaking, TorchModel
 from tts_compress.models.interception import intercepted
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize

@@ -15,8 +15,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.models.base import TorchModel
-from tts_compress.models.distillation import Call, Loss, Objective
+from tts_compress.models.base import Call, Loss, Objective, TorchModel
 from tts_compress.numerics.four_bits import Blocks
 from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.quantize.collect import Calls

@@ -13,7 +13,7 @@ from tts_compress.qat.losses import objective_terms
 from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:
-    from tts_compress.models.distillation import Call, Objective
+    from tts_compress.models.base import Call, Objective
     from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 TEXT = "one two three"

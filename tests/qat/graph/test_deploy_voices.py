@@ -13,7 +13,7 @@ from tts_compress.audio import read_wav  # noqa: E402
 from tts_compress.compression.calibration import open_calibration  # noqa: E402
 from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
-from tts_compress.models.shims.spectra import MelSpectrogram  # noqa: E402
+from tts_compress.models.stand_ins import MelSpectrogram  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,

@@ -1,6 +1,6 @@
-"""Calls of the graphs that speak a text: values for their inputs, and what flows between them."""
+"""Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,21 +10,20 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.casting import cast, source_of
-from tts_compress.models.contract.inputs import (
+from tts_compress.models.contract.reading import Explained, Part
+from tts_compress.models.contract.schema import (
     TOKENS,
     Input,
     NoiseInput,
+    Size,
     SpeakerInput,
+    Spectrum,
     StepInput,
     StyleInput,
     TokensInput,
     ValueInput,
+    source_of,
 )
-from tts_compress.models.contract.parts import Part
-from tts_compress.models.contract.reading import Explained
-from tts_compress.models.contract.schema import Size
-from tts_compress.models.contract.spectra import to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
@@ -279,3 +278,74 @@ def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:
     else:
         values = generator.standard_normal(turned, np.float32)
     return np.ascontiguousarray(np.moveaxis(values, 0, -1))
+
+
+def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
+    """Return a value with the type of a graph's input.
+
+    Args:
+        value: Numbers of the contract or the text, or what a graph returned.
+        expected: The input.
+        source: Name of the output that returned the value; None for numbers of the contract,
+            whose whole reals may become integers.
+
+    Raises:
+        ModelError: An output is of another kind than the input, or the input's type does not hold
+            a value: an integer must stay the same, a finite real finite.
+    """
+    array, wanted = np.asarray(value), expected.dtype
+    named = "a value of the contract" if source is None else f"output '{source}' {array.dtype}"
+    kinds = {"i" if dtype.kind == "u" else dtype.kind for dtype in (array.dtype, wanted)}
+    if source is not None and kinds not in ({"i"}, {"f"}) and not np.can_cast(array.dtype, wanted):
+        raise ModelError(
+            f"{named} cannot be input '{expected}': integers stay integers and reals reals; name "
+            "another output, or export the graph with that type"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        changed = array.astype(wanted)
+    kept = np.isfinite(changed) | ~np.isfinite(array) if wanted.kind == "f" else changed == array
+    if not kept.all():
+        wrong = array[~kept].flat[0]
+        raise ModelError(f"{named} is {wrong!s:.40}, which input '{expected}' does not hold")
+    return changed
+
+
+def to_samples(stated: Spectrum, outputs: Sequence[npt.NDArray[Any]]) -> Samples:
+    """Return the sound of spectra.
+
+    Overlapping windowed frames are added and divided by the sum of the squared windows, as torch
+    and sherpa-onnx do.
+
+    Args:
+        stated: The contract's table.
+        outputs: What its form names, each of shape `[1, n_fft / 2 + 1, T]`.
+
+    Returns:
+        Shape `[(T - 1) * hop_length]` where frames are centred, else with `n_fft` more.
+    """
+    spectra = _complex(stated.form, [np.asarray(output)[0] for output in outputs]).T
+    if stated.normalized:
+        spectra = spectra * np.float32(np.sqrt(stated.n_fft))
+    frames = np.fft.irfft(spectra, n=stated.n_fft, axis=1)
+    window = np.ones(stated.n_fft)
+    if stated.window == "hann":
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(stated.n_fft) / stated.n_fft)
+    length = stated.n_fft + (len(frames) - 1) * stated.hop_length
+    sound, weights = np.zeros(length), np.zeros(length)
+    for number, frame in enumerate(frames):
+        span = slice(number * stated.hop_length, number * stated.hop_length + stated.n_fft)
+        sound[span] += frame * window
+        weights[span] += window**2
+    sound = np.divide(sound, weights, out=sound, where=weights > np.finfo(np.float32).tiny)
+    cut = stated.n_fft // 2 if stated.center else 0
+    return sound[cut : length - cut].astype(np.float32)
+
+
+def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the complex spectra that a graph's outputs stand for."""
+    first, second, *rest = parts
+    if form == "real-imaginary":
+        return np.asarray(first + 1j * second)
+    if form == "magnitude-phase":
+        return np.asarray(first * np.exp(1j * second))
+    return np.asarray(first * (second + 1j * rest[0]))

@@ -15,20 +15,22 @@ from torch import Tensor
 
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, model_errors, reason
-from tts_compress.models.base import Prompt, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective, Prompt, check_text
 from tts_compress.models.f5 import FAMILY
-from tts_compress.models.f5.files import (
+from tts_compress.models.f5.network import (
     CONFIG,
     HOP_LENGTH,
     SAMPLE_RATE,
     VOCABULARY,
     VOCODER,
+    F5Networks,
     F5Options,
     F5Source,
     find_source,
+    load_networks,
+    official,
+    quiet,
 )
-from tts_compress.models.f5.network import F5Networks, load_networks, official, quiet
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise

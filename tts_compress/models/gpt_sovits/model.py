@@ -15,12 +15,16 @@ from torch.nn import functional
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TTSCompressError, reason
-from tts_compress.models.base import Speaking, Tokens, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective, Speaking, Tokens, check_text
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
-from tts_compress.models.gpt_sovits.frontends import check_frontend, words_of
-from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
+from tts_compress.models.gpt_sovits.loading import (
+    Loaded,
+    check_frontend,
+    load_networks,
+    words_of,
+    write_official,
+)
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
     GptSovitsOptions,

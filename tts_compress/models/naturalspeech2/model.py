@@ -14,26 +14,22 @@ import numpy as np
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.folders import temporary_folder
-from tts_compress.models.base import UNLIKE_UPSTREAM, Component, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Objective, check_text
 from tts_compress.models.files import check_duration
 from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2 import FAMILY
-from tts_compress.models.naturalspeech2.files import (
+from tts_compress.models.naturalspeech2.network import (
     REFERENCE,
     SETTINGS,
+    Amphion,
+    NS2Networks,
     NS2Options,
     NS2Source,
     find_source,
-)
-from tts_compress.models.naturalspeech2.network import (
-    Amphion,
-    NS2Networks,
     find_tables,
     load_networks,
 )
-from tts_compress.models.torch_components import find_components
-from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_model import TorchFamilyModel, find_components
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""

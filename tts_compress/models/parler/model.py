@@ -11,24 +11,20 @@ import torch
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, model_errors
-from tts_compress.models.base import Prompt, Tokens, check_text
-from tts_compress.models.distillation import Objective
-from tts_compress.models.hub_folder import CONFIG
+from tts_compress.models.base import Objective, Prompt, Tokens, check_text
 from tts_compress.models.parler import FAMILY
-from tts_compress.models.parler.files import (
+from tts_compress.models.parler.network import (
     DESCRIPTION,
+    ParlerNetworks,
     ParlerOptions,
     ParlerSource,
-    find_source,
-)
-from tts_compress.models.parler.network import (
-    ParlerNetworks,
     Tokenizers,
+    find_source,
     find_tables,
     load_networks,
     write_tokenizers,
 )
-from tts_compress.models.pretrained import quiet, write_settings
+from tts_compress.models.pretrained import CONFIG, quiet, write_settings
 from tts_compress.models.torch_model import TorchFamilyModel
 
 

@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.feeds import open_arrays, read_array
 from tts_compress.models.files import read_json
-from tts_compress.models.hub_folder import CONFIG, find_folder, find_weights, list_files
+from tts_compress.models.pretrained import CONFIG, find_folder, find_weights, list_files
 from tts_compress.models.speakers import MAX_SPEAKERS, NO_SPEAKERS
 from tts_compress.reading import check_file, open_file
 

@@ -9,10 +9,8 @@ from typing import Any, ClassVar, Self
 from tts_compress.artifact import MANIFEST_NAME, atomic_directory
 from tts_compress.audio import Audio
 from tts_compress.errors import model_errors
-from tts_compress.models.base import Speaking
-from tts_compress.models.distillation import Objective
-from tts_compress.models.hub_folder import CONFIG, GENERATION
-from tts_compress.models.pretrained import quiet, write_settings
+from tts_compress.models.base import Objective, Speaking
+from tts_compress.models.pretrained import CONFIG, GENERATION, quiet, write_settings
 from tts_compress.models.speakers import find_speaker
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.transformers import FAMILY
@@ -25,12 +23,11 @@ from tts_compress.models.transformers.files import (
     find_source,
 )
 from tts_compress.models.transformers.network import (
-    SYSTEMS,
     VoiceNetworks,
     load_networks,
     write_official,
 )
-from tts_compress.models.transformers.system import System, Voice
+from tts_compress.models.transformers.systems import SYSTEMS, System, Voice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,21 +10,17 @@ from torch import nn
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.errors import model_errors
-from tts_compress.models.hub_folder import CONFIG, GENERATION
-from tts_compress.models.pretrained import build_empty, load_pretrained, quiet, write_settings
+from tts_compress.models.pretrained import (
+    CONFIG,
+    GENERATION,
+    build_empty,
+    load_pretrained,
+    quiet,
+    write_settings,
+)
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
-from tts_compress.models.transformers import bark, fastspeech2, speecht5, vits
 from tts_compress.models.transformers.files import VOCODER, VoiceSource
-from tts_compress.models.transformers.system import System
-from tts_compress.models.transformers.tokens import read_tokenizer
-
-SYSTEMS: dict[str, System] = {
-    "bark": bark.SYSTEM,
-    "fastspeech2_conformer_with_hifigan": fastspeech2.SYSTEM,
-    "speecht5": speecht5.SYSTEM,
-    "vits": vits.SYSTEM,
-}
-"""Kinds of voices, by the `model_type` in `config.json`."""
+from tts_compress.models.transformers.systems import SYSTEMS, System, read_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
