@@ -46,7 +46,7 @@ def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Pa
     decisive = [
         *("sweep/work.py", "compression/__init__.py", "onnx/quantize/convert.py", "qat/losses.py"),
         *("numerics/distortion.py", "evaluation/recognizers/whisper.py"),
-        *("torch/convert.py", "models/parler/network.py", "numerics/gptq.py", "audio.py"),
+        *("torch/convert.py", "models/parler/network.py", "numerics/weights.py", "audio.py"),
     ]
     for name in decisive:
         before = hash_now()

@@ -13,8 +13,7 @@ from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import Speaking
-from tts_compress.numerics.gptq import gptq
-from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
+from tts_compress.numerics.weights import PAIR_LIMIT, gptq, neighbour_sums, round_weight
 from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
 from tts_compress.torch.layers.codes import group_scales, round_groups

@@ -24,11 +24,11 @@ from tts_compress.compression.comparison import SoundDamage, SpeechComparison, s
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.profile import group_ms
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.session import group_ms
 from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.groups import Group, exact_pattern, find_groups

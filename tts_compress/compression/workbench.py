@@ -8,7 +8,7 @@ import onnx
 from tts_compress.artifact import CalibrationRecord
 from tts_compress.compression.calibration import open_calibration
 from tts_compress.models.base import OnnxGraph
-from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.ranges import Range
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.quantize.collect import Calls

@@ -16,10 +16,9 @@ from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.interception import intercepted
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
-from tts_compress.onnx.profile import kernel_seconds
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.precision import length_outputs
+from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:

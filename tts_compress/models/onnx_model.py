@@ -36,10 +36,10 @@ from tts_compress.models.contract.styles import find_file, style_files
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
-from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 from tts_compress.plain import plain
 

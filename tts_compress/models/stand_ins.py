@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import ModelError
-from tts_compress.numerics.mel import mel_filters
+from tts_compress.numerics.spectra import mel_filters
 
 
 def hz_to_mel(freq: float, mel_scale: str = "htk") -> float:

@@ -18,10 +18,8 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import LEVELS
-from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks
-from tts_compress.numerics.histogram import Histogram, Range, choose_range
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.ranges import LEVELS, Histogram, Range, choose_range
+from tts_compress.numerics.weights import HIGHEST, LOWEST, Blocks, round_weight
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import activation_codes, from_rows, group_scales, round_groups
 from tts_compress.torch.layers.geometry import Geometry

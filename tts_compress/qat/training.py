@@ -16,8 +16,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.base import Call, Loss, Objective, TorchModel
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.onnx.durations import length_outputs
+from tts_compress.numerics.weights import Blocks
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress

@@ -17,10 +17,8 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-from tts_compress.numerics.affine import LEVELS
-from tts_compress.numerics.four_bits import round_blocks
-from tts_compress.numerics.histogram import Range
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.ranges import LEVELS, Range
+from tts_compress.numerics.weights import round_blocks, round_weight
 from tts_compress.onnx.graph import Graph, attribute, copy_model
 from tts_compress.onnx.quantize.collect import record_tensors
 from tts_compress.onnx.quantize.decisions import Decision

@@ -18,11 +18,10 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.durations import rounded_durations
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.profile import group_ms
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.precision import rounded_durations
+from tts_compress.onnx.session import Feeds, group_ms, open_session, run_session
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.options import Objective
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError, TTSCompressWarning
-from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.ranges import Range
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram, Range, choose_range
+from tts_compress.numerics.ranges import Histogram, Range, choose_range
 from tts_compress.recipes.recipe import Calibration
 
 MOMENTS_BYTES = 512 * 2**20

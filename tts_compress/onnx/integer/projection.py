@@ -10,12 +10,11 @@ from math import gcd
 import numpy as np
 import onnx
 
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.onnx.four_bits import store_blocks
+from tts_compress.numerics.weights import Blocks
 from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.convolutions import spare_columns
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter, spare_columns
 from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.weight_codes import store_blocks
 
 _BLOCK = 8
 """Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram
+from tts_compress.numerics.ranges import Histogram
 from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session

@@ -11,10 +11,8 @@ import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import duration_outputs
-from tts_compress.onnx.four_bits import has_even_blocks
 from tts_compress.onnx.graph import Graph, attribute
-from tts_compress.onnx.integer.convolutions import integer_form
+from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.modules import (
     CONVERTIBLE,
     OPERATORS,
@@ -24,7 +22,8 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.phases import phase_outputs
+from tts_compress.onnx.precision import duration_outputs, phase_outputs
+from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 

@@ -8,10 +8,9 @@ from onnx import TensorProto
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.weights import Float32
-from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.graph import Graph, tensors_read
 from tts_compress.onnx.modules import module_of
-from tts_compress.onnx.phases import phase_outputs
+from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 

@@ -9,12 +9,19 @@ import numpy.typing as npt
 import onnx
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import ChannelCodes
-from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks, round_blocks
-from tts_compress.numerics.gptq import gptq
-from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
+from tts_compress.numerics.ranges import ChannelCodes
+from tts_compress.numerics.weights import (
+    CODE_LIMIT,
+    HIGHEST,
+    LOWEST,
+    PAIR_LIMIT,
+    Blocks,
+    gptq,
+    round_blocks,
+    round_weight,
+)
 from tts_compress.onnx.graph import Array, Graph, attribute
-from tts_compress.onnx.integer.convolutions import IntegerForm, integer_form, whole_kernel
+from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_kernel
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision

@@ -14,8 +14,8 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.ranges import Range
+from tts_compress.numerics.weights import Blocks
 from tts_compress.onnx.graph import Graph, attribute, copy_model
 from tts_compress.onnx.integer.region import Region, find_region, positive_factor
 from tts_compress.onnx.quantize.convert import Conversion

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.noise import feed_noise, noise_inputs
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls, record_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_compress.numerics.affine import LEVELS
+from tts_compress.numerics.ranges import LEVELS
 
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
