@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
-from tts_compress.compression.verification import run_original, verify
+from tts_compress.compression.comparison import run_original, verify
 from tts_compress.errors import MissingExtraError, ModelError, QuantizationError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph

@@ -12,7 +12,7 @@ from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Objective
 
 torch = pytest.importorskip("torch")
-losses = pytest.importorskip("tts_compress.qat.losses")
+losses = pytest.importorskip("tts_compress.qat.task")
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -31,8 +31,7 @@ from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import group_ms
 from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.groups import Group, exact_pattern, find_groups
-from tts_compress.recipes.recipe import Recipe, Rule
+from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
 _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
 

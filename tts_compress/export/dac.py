@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.export.tracing import copy_shell, observed, write_graph
+from tts_compress.export.graphs import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 

@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tts_compress.errors import ModelError
 from tts_compress.export.fourier import FrameSettings
-from tts_compress.export.tracing import copy_shell
+from tts_compress.export.graphs import copy_shell
 
 # Upstream's times in units of 1/32 for few evaluations: fine steps first.
 _FEW = {

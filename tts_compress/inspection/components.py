@@ -15,7 +15,6 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.interception import intercepted
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session
@@ -198,6 +197,8 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
 
 def _torch_seconds(model: TorchModel, text: str, seed: int) -> Seconds:
     """Return the seconds that calls take; one within another counts for the inner component."""
+    from tts_compress.torch.layers.module_surgery import intercepted
+
     model.synthesize(text, seed=seed)
     clock = _Clock()
     root = model.root()

@@ -23,7 +23,7 @@ from tts_compress.numerics.weights import HIGHEST, LOWEST, Blocks, round_weight
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import activation_codes, from_rows, group_scales, round_groups
 from tts_compress.torch.layers.geometry import Geometry
-from tts_compress.torch.layers.integer_convolution import transposed_phases
+from tts_compress.torch.layers.integer import transposed_phases
 from tts_compress.torch.observe import add_sample
 
 _WITHIN = 0.499

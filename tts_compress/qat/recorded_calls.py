@@ -14,11 +14,10 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.models.base import Call, LanguageModel, Objective, Prompt, Speaking, TorchModel
-from tts_compress.models.interception import intercepted
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.task import digest_tensors, held_out_indices
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, intercepted
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
 """Calls of one component that are kept: the estimator of a diffusion is called for every step of

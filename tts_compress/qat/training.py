@@ -25,7 +25,6 @@ from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.graph.network import GraphNetwork
 from tts_compress.qat.graph.student import learned_conversion
 from tts_compress.qat.graph.task import graph_task
-from tts_compress.qat.losses import objective_terms, target_variances
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.recorded_calls import (
@@ -34,7 +33,7 @@ from tts_compress.qat.recorded_calls import (
     record_calls,
     repeatable,
 )
-from tts_compress.qat.task import Example, Outputs, TrainingTask
+from tts_compress.qat.task import Example, Outputs, TrainingTask, objective_terms, target_variances
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted

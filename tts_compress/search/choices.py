@@ -11,8 +11,7 @@ from tts_compress.compression.quality import Option, select
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
-from tts_compress.recipes.groups import Group, exact_pattern
-from tts_compress.recipes.recipe import Recipe, Rule
+from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern
 from tts_compress.recipes.schemes import find_scheme
 from tts_compress.search.outcome import Sensitivity
 

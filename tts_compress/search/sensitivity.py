@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.calibration import read_texts
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Workbench, read_texts
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.evaluation.metric import Record
@@ -24,12 +23,11 @@ from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.groups import Group, find_groups
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups
 from tts_compress.search.choices import FLOAT32, Format, find_formats
-from tts_compress.search.estimate import Estimator
 from tts_compress.search.measure import (
     Damage,
+    Estimator,
     GraphComparison,
     MeasuredDamage,
     Times,

@@ -15,7 +15,7 @@ from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
-from tts_compress.inspection import inspect_model, time_shares
+from tts_compress.inspection.components import inspect_model, time_shares
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun

@@ -405,7 +405,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _plain_tensors(root: nn.Module, component: str) -> dict[str, Tensor]:
     """Return a component's tensors by the names it has uncompressed."""
     from tts_compress.torch.layers.base import CompressedLayer
-    from tts_compress.torch.layers.float16 import Float16Layer
+    from tts_compress.torch.layers.floating import Float16Layer
 
     module = root.get_submodule(component)
     state: dict[str, Tensor] = module.state_dict()

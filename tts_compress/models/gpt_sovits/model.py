@@ -33,9 +33,9 @@ from tts_compress.models.gpt_sovits.source import (
     find_source,
     write_prompt,
 )
-from tts_compress.models.interception import intercepted
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
+from tts_compress.torch.layers.module_surgery import intercepted
 
 
 class GptSovitsSpeech:

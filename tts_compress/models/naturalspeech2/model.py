@@ -16,7 +16,6 @@ from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Objective, check_text
 from tts_compress.models.files import check_duration
-from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2 import FAMILY
 from tts_compress.models.naturalspeech2.network import (
     REFERENCE,
@@ -30,6 +29,7 @@ from tts_compress.models.naturalspeech2.network import (
     load_networks,
 )
 from tts_compress.models.torch_model import TorchFamilyModel, find_components
+from tts_compress.torch.layers.module_surgery import intercepted
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""

@@ -18,12 +18,12 @@ from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_json, read_tensors
-from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2 import AMPHION
 from tts_compress.models.options import Options
 from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, Table, restore_weights
 from tts_compress.reading import read_text
+from tts_compress.torch.layers.module_surgery import intercepted
 
 SETTINGS = "settings.json"
 """The file of a saved model that holds them."""

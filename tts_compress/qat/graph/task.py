@@ -26,8 +26,15 @@ from tts_compress.qat.graph.subgraph import (
     last_part,
     voice_subgraph,
 )
-from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, TrainingTask, held_out_indices
+from tts_compress.qat.task import (
+    Example,
+    Outputs,
+    TrainingTask,
+    held_out_indices,
+    log_mel_loss,
+    mse,
+    waveform_loss,
+)
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
