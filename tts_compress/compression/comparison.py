@@ -258,9 +258,6 @@ def run_original(graph: onnx.ModelProto, spec: str, feeds: Feeds | None) -> Orig
         graph: The original; not modified.
         spec: Its name in errors.
         feeds: Real inputs, with fed noise; without them some are made up.
-
-    Raises:
-        ModelError: It cannot be opened, or cannot be run on real inputs.
     """
     inputs, outputs = feeds or {}, None
     try:
@@ -295,10 +292,6 @@ def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
     """Open and run a finished graph, and compare its outputs with the original's.
 
     If the original cannot be run, this graph need only be opened.
-
-    Raises:
-        QuantizationError: It cannot be opened or run, returns outputs of another number, type or
-            rank, silence, or values that are not finite where the original's are.
     """
     name, snr = f"compressed {original.spec}", None
     if (problem := weight_problem(finished)) is not None:

@@ -20,11 +20,7 @@ _PREFIX = "compressed/"
 
 
 def compressed_components(candidate: TTSModel) -> list[str]:
-    """Return the names of the components that a recipe changed, in the order data flows.
-
-    Raises:
-        ModelError: The model has no manifest, or its components are all as they were.
-    """
+    """Return the names of the components that a recipe changed, in the order data flows."""
     if candidate.manifest is None:
         raise ModelError(
             f"'{candidate.spec}' has no manifest, so that nobody knows what was compressed in it; "
@@ -50,9 +46,6 @@ def hybrids(
         reference: The model that the candidate was made from.
         candidate: The compressed model, with its manifest.
         components: Names that `compressed_components` returned.
-
-    Raises:
-        ModelError: They are not made alike, or a component cannot be parted from the others.
     """
     manifest = candidate.manifest
     assert manifest is not None, "compressed components are those of a manifest"
@@ -172,9 +165,6 @@ def with_component(
             one was.
         compressed: The compressed form of it.
         component: The first part of the names of the component's modules.
-
-    Raises:
-        ModelError: The graphs share too few tensors to part the component from its neighbours.
     """
     base, donor = _Part(original, ""), _Part(compressed, _PREFIX)
 

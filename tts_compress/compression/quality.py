@@ -82,9 +82,6 @@ def choose(
 
     Returns:
         None where the graph makes no sound that could be judged.
-
-    Raises:
-        QuantizationError: The recipe does not fit the graph.
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):

@@ -66,9 +66,6 @@ def read_texts(
         seed: Seed of the noise the model speaks them with.
         language: The language the model states: a shipped set of that language takes the place of
             the shipped one that the recipe names, but not of a file or of a chosen one.
-
-    Raises:
-        RecipeError: There is no such calibration set.
     """
     name = chosen or settings.set
     if not name:
@@ -98,9 +95,6 @@ def open_calibration(
             `.npz` for a bare graph, which has no other.
         seed: Seed of the noise that the graph draws.
         part: Name of the graph in the model.
-
-    Raises:
-        RecipeError: There is no such set or file, it is malformed, or of the wrong kind.
     """
     if isinstance(model, GraphModel):
         if is_feeds(chosen):
@@ -140,9 +134,6 @@ def trial_feeds(
         calls: Inputs that it is calibrated on; None if it is not.
         seed: Seed of the noise that the graph draws.
         part: Name of the graph in the model.
-
-    Raises:
-        ModelError: The model cannot be called with its calibration data.
     """
     if calls is None and isinstance(model, GraphModel):
         name = primary_language(model.speaking.language or "en")
@@ -242,11 +233,7 @@ class Workbench:
         return self._observed[form]
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
-        """Return what a recipe does with each operator.
-
-        Raises:
-            QuantizationError: It compresses nothing.
-        """
+        """Return what a recipe does with each operator."""
         key = recipe.model_dump_json(include={"component", "format"})
         if key not in self._decisions:
             self._decisions[key] = decide(self.base(recipe.format), recipe, self.lengths)
@@ -275,19 +262,11 @@ class Workbench:
         return ranges, base.find_codes(decisions, self.calls())
 
     def convert(self, recipe: Recipe) -> onnx.ModelProto:
-        """Return the graph that a recipe makes of the model.
-
-        Raises:
-            QuantizationError: The recipe does not fit the graph.
-        """
+        """Return the graph that a recipe makes of the model."""
         return convert(self.conversion(recipe))
 
     def conversion(self, recipe: Recipe) -> Conversion:
-        """Return the FP32 graph and everything that determines what a recipe makes of it.
-
-        Raises:
-            QuantizationError: The recipe does not fit the graph.
-        """
+        """Return the FP32 graph and everything that determines what a recipe makes of it."""
         graph, decisions = self._convertible(recipe)
         base = self._base(recipe.format)
         tensors = observed_tensors(graph, decisions, recipe.format)

@@ -78,10 +78,6 @@ def export_vocos(vocos: nn.Module, path: Path | str) -> Path:
     Args:
         vocos: The official object; it is not changed.
         path: The `.onnx` file to write.
-
-    Raises:
-        ModelError: The module cannot be exported.
-        ArtifactError: The file cannot be written.
     """
     module = VocosGraph(vocos).eval()
     example = torch.zeros(1, module.backbone.embed.in_channels, _EXAMPLE_FRAMES)
@@ -297,10 +293,6 @@ def export_f5(
         vocoder: The official Vocos; it is not changed.
         directory: An existing folder.
         options: Constants of the graphs.
-
-    Raises:
-        ModelError: A module cannot be exported.
-        ArtifactError: A file cannot be written.
     """
     options, folder = options or F5GraphOptions(), Path(directory)
     if not folder.is_dir():

@@ -104,9 +104,6 @@ class OnnxModule(nn.Module):
     Args:
         path: The `.onnx` file.
         threads: Threads within an operator; None leaves it to the runtime.
-
-    Raises:
-        ModelError: There is no such file, or the runtime refuses it.
     """
 
     def __init__(self, path: Path | str, *, threads: int | None = None) -> None:
@@ -121,9 +118,6 @@ class OnnxModule(nn.Module):
         Args:
             tensors: Inputs in the graph's order; other types are converted.
             named: Further inputs by name.
-
-        Raises:
-            ModelError: Inputs are missing or unknown, or an operator failed on them.
         """
         inputs = dict(zip(self._inputs, tensors, strict=False)) | named
         if len(tensors) > len(self._inputs) or inputs.keys() != self._inputs.keys():
@@ -198,9 +192,6 @@ class OnnxDac(OnnxModule):
         Args:
             audio_codes: Codes (B, K, T), or the wrapper's (1, B, K, T).
             audio_scales: Ignored, as by the wrapper.
-
-        Raises:
-            ModelError: The codes are not of one of these forms, or out of the codebook's range.
         """
         codes = audio_codes[0] if audio_codes.ndim == 4 and len(audio_codes) == 1 else audio_codes
         if codes.ndim != 3:

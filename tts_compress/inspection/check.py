@@ -112,10 +112,6 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
     Args:
         model: A graph, a chain of graphs, or a voice of these.
         name: A runtime, and a release after a colon where the newest one is not meant.
-
-    Raises:
-        ModelError: The model is no ONNX graph.
-        RecipeError: There is no such runtime or release.
     """
     if not isinstance(model, OnnxGraph):
         raise ModelError(
@@ -266,11 +262,7 @@ def _is_made_by(model: Model, scheme: str) -> bool:
 
 
 def _read_needs(model: onnx.ModelProto) -> _Needs:
-    """Return what a graph asks of a runtime.
-
-    Raises:
-        ModelError: A function of its own calls itself.
-    """
+    """Return what a graph asks of a runtime."""
     own = {(function.domain, function.name) for function in model.functions}
     calls = Counter(
         _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own

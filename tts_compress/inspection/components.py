@@ -150,10 +150,6 @@ def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict
 
     Returns:
         Shares by component, and under `OTHER` the share outside all of them; the sum is 1.
-
-    Raises:
-        ModelError: The model speaks no texts, or cannot speak, or has no prompt.
-        TextError: It cannot speak this text.
     """
     if isinstance(model, GraphModel):
         seconds = _graph_seconds(model, text, seed)
@@ -285,10 +281,6 @@ def speed_ratio(original: Model, small: Model, feeds: Feeds | None = None) -> fl
 
     Returns:
         The ratio; None for models that are no graphs, and for such a graph without inputs.
-
-    Raises:
-        ModelError: A model cannot run here.
-        TextError: A voice cannot speak the text.
     """
     if isinstance(original, GraphModel) and isinstance(small, GraphModel):
         runs = (_speaking(original), _speaking(small))

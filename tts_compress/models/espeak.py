@@ -61,11 +61,6 @@ class Espeak:
         Args:
             language: An espeak-ng voice name.
             text: Text without null characters and halves of surrogate pairs.
-
-        Raises:
-            TextError: espeak-ng breaks down over the text.
-            ModelError: It does not know the language.
-            MissingExtraError: piper is not installed.
         """
         return self._sentences("phonemes", text, language=language)
 
@@ -75,11 +70,6 @@ class Espeak:
         Args:
             config: Content of a Piper voice's JSON file.
             text: As for `phonemes`.
-
-        Raises:
-            TextError: espeak-ng breaks down over the text.
-            ModelError: piper cannot use the configuration.
-            MissingExtraError: piper is not installed.
         """
         return self._sentences("ids", text, config=config)
 

@@ -57,9 +57,6 @@ class OnnxModel:
         spec: Spec by which the user named the model.
         manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
-
-    Raises:
-        ModelError: There is no such file.
     """
 
     family = "onnx"
@@ -93,11 +90,7 @@ class OnnxModel:
         return None
 
     def graph(self, part: str = "") -> onnx.ModelProto:
-        """Return a copy of a graph.
-
-        Raises:
-            ModelError: The file is not a readable ONNX file.
-        """
+        """Return a copy of a graph."""
         found = self.parts[part]
         return read_graph(found.path) if found.held is None else copy_model(found.held)
 
@@ -140,11 +133,7 @@ class OnnxModel:
         return found | ({"durations": ", ".join(modules)} if modules else {})
 
     def files(self) -> ModelFiles:
-        """Return the `.onnx` files, and the files beside them that decide how they are run.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet.
-        """
+        """Return the `.onnx` files, and the files beside them that decide how they are run."""
         for part in self.parts.values():
             if part.held is not None:
                 raise ModelError(f"the compressed '{part.spec}' has no file yet; call save() first")
@@ -154,12 +143,7 @@ class OnnxModel:
         )
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write `<name>.onnx`, the files beside it and the manifest, all or nothing.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: What was written cannot be read again.
-        """
+        """Write `<name>.onnx`, the files beside it and the manifest, all or nothing."""
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             names = [self._write(part, partial) for part in self.parts]
@@ -231,20 +215,12 @@ def _joined(name: str, components: Mapping[str, Component]) -> Component:
 
 
 def open_graph(location: str, spec: str, manifest: Manifest | None) -> OnnxModel:
-    """Open a bare graph, or an artifact of one.
-
-    Raises:
-        ModelError: There is no such file.
-    """
+    """Open a bare graph, or an artifact of one."""
     return OnnxModel(artifact_graph(Path(location), manifest), spec=spec, manifest=manifest)
 
 
 def artifact_graph(path: Path, manifest: Manifest | None) -> Path:
-    """Return the one graph of an artifact's directory; any other path as it is.
-
-    Raises:
-        ModelError: The artifact has none, or several.
-    """
+    """Return the one graph of an artifact's directory; any other path as it is."""
     if manifest is None or not path.is_dir():
         return path
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
@@ -261,10 +237,6 @@ class OnnxVoice(OnnxModel):
         spec: Spec by which the user named the voice.
         manifest: Record of its compression; None for an original.
         held: The first graph, where it is in memory only.
-
-    Raises:
-        ModelError: There is no such graph or contract, or a file that it names is missing.
-        RecipeError: The contract is malformed, or leaves an input of the graph unexplained.
     """
 
     family = "contract"
@@ -314,11 +286,7 @@ class OnnxVoice(OnnxModel):
         return Speaking(speaker=self.speaker, languages=(self.language,) if self.language else ())
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this voice speaking as one of its speakers.
-
-        Raises:
-            ModelError: There is no such speaker, or only one.
-        """
+        """Return this voice speaking as one of its speakers."""
         if speaking.speaker is None:
             return self
         return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
@@ -344,12 +312,7 @@ class OnnxVoice(OnnxModel):
         }
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
-        """Speak a text with noise chosen by `seed`; None speaks without noise.
-
-        Raises:
-            TextError: The text has nothing to speak, or too much at once.
-            ModelError: The graph cannot be run.
-        """
+        """Speak a text with noise chosen by `seed`; None speaks without noise."""
         calls = self._caller.calls(text, seed, self.speaker)
         made = [self._caller.speak(self._run, call) for call in calls]
         frames = self.contract.durations or ""
@@ -434,11 +397,7 @@ class ContractRuntime:
         self._voice = voice
 
     def speak(self, text: str) -> Audio:
-        """Speak a text with the graphs' own random noise, and fresh noise where it is an input.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-        """
+        """Speak a text with the graphs' own random noise, and fresh noise where it is an input."""
         return self._voice.synthesize(text, seed=int(np.random.default_rng().integers(1 << 31)))
 
 
@@ -448,12 +407,7 @@ def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
 
 
 def open_voice(location: str, spec: str, manifest: Manifest | None) -> OnnxVoice:
-    """Open a graph with its contract, or an artifact of one.
-
-    Raises:
-        ModelError: A file is missing, or no contract explains the graph.
-        RecipeError: The contract beside it is malformed, or leaves an input unexplained.
-    """
+    """Open a graph with its contract, or an artifact of one."""
     path = Path(location)
     if manifest is not None and path.is_dir():
         path = leading_graph(path, manifest.files)

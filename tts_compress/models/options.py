@@ -11,11 +11,7 @@ from tts_compress.errors import ModelError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of inference, which a family adds as fields; the defaults are the system's own.
-
-    Raises:
-        ModelError: A value is of the wrong kind, or not among the accepted ones.
-    """
+    """Settings of inference, which a family adds as fields; the defaults are the system's own."""
 
     limits: ClassVar[Mapping[str, tuple[float, float]]]
     """The least and the greatest value of each number; one whose default is an `int` is whole."""
@@ -46,9 +42,6 @@ class Options:
         Args:
             given: Values by name.
             where: Origin of the values, for errors.
-
-        Raises:
-            ModelError: There is no such option, or a value is wrong.
         """
         known = sorted(field.name for field in fields(self))
         if unknown := sorted(given.keys() - set(known)):
@@ -70,9 +63,6 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
 
     Returns:
         The part before the question mark; and the options by name: integers, floats and words.
-
-    Raises:
-        ModelError: The text after the question mark is not names and values.
     """
     name, separator, query = location.partition("?")
     if not separator or Path(location).exists():

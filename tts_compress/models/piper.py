@@ -60,9 +60,6 @@ class PiperModel(OnnxVoice):
         manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
-
-    Raises:
-        ModelError: A file is missing, or the configuration is not one of a Piper voice.
     """
 
     family = "piper"
@@ -85,11 +82,7 @@ class PiperModel(OnnxVoice):
         return explain(data_file(SHIPPED, "piper"), path, _SIGNATURE, self._config)
 
     def graph(self, part: str = "") -> onnx.ModelProto:
-        """Return a copy of the graph.
-
-        Raises:
-            ModelError: The file is not an ONNX file, or not one of a Piper voice.
-        """
+        """Return a copy of the graph."""
         model = super().graph(part)
         if self.parts[part].held is None:
             _check_voice(self.parts[part].path, model, len(self.speakers))
@@ -134,11 +127,7 @@ class PiperRuntime:
         self._speaker_id = speaker_id
 
     def speak(self, text: str) -> Audio:
-        """Speak with the voice's default settings and the runtime's own random noise.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-        """
+        """Speak with the voice's default settings and the runtime's own random noise."""
         from piper import SynthesisConfig
 
         check_encodable(text)
@@ -151,12 +140,7 @@ class PiperRuntime:
 
 
 def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperModel:
-    """Open the demo voice, a voice's `.onnx`, a training checkpoint, or an artifact.
-
-    Raises:
-        ModelError: A file is missing, or not one of Piper's.
-        MissingExtraError: An optional package is needed to read it.
-    """
+    """Open the demo voice, a voice's `.onnx`, a training checkpoint, or an artifact."""
     path = demo_voice() if location == "demo" else artifact_graph(Path(location), manifest)
     if path.suffix == ".ckpt":
         graph, config = export_checkpoint(path)
@@ -226,11 +210,6 @@ def export_checkpoint(path: Path) -> tuple[onnx.ModelProto, Path]:
 
     The voice's configuration is `<name>.ckpt.json`, `<name>.onnx.json` or training's
     `config.json` beside it. Nothing that a hostile pickle could hold is executed.
-
-    Raises:
-        ModelError: A file is missing, or the checkpoint is not one of Piper's training.
-        MissingExtraError: torch is not installed.
-        ImportError: piper-tts is not installed.
     """
     config = _find_config(path)
     checkpoint = _read(path)
@@ -321,11 +300,7 @@ def _build(
 
 
 def _check_sizes(hyper: Mapping[str, Any]) -> None:
-    """Refuse numbers that no voice has, before anything is built of them.
-
-    Raises:
-        ValueError: A number is out of range, or a list too long.
-    """
+    """Refuse numbers that no voice has, before anything is built of them."""
     for name in _DEFAULTS:
         values = hyper[name]
         rows = values if isinstance(values, list | tuple) else [values]

@@ -35,10 +35,6 @@ def find_folder(place: str, kind: str, example: str, fetched: Sequence[str]) -> 
         kind: Kind of the model, for errors.
         example: Example of a name on the hub, for errors.
         fetched: Patterns of the files that are fetched.
-
-    Raises:
-        ModelError: There is neither, or the hub does not give it.
-        MissingExtraError: huggingface_hub is not installed.
     """
     directory = Path(place)
     if directory.is_dir():
@@ -57,11 +53,7 @@ def find_folder(place: str, kind: str, example: str, fetched: Sequence[str]) -> 
 
 
 def find_weights(directory: Path) -> tuple[Path, ...]:
-    """Return the files with a model's weights; pickled ones are refused.
-
-    Raises:
-        ModelError: There are none, or one that an index names is not there.
-    """
+    """Return the files with a model's weights; pickled ones are refused."""
     if (directory / _WEIGHTS).is_file():
         return (directory / _WEIGHTS,)
     if (directory / _INDEX).is_file():
@@ -72,11 +64,7 @@ def find_weights(directory: Path) -> tuple[Path, ...]:
 
 
 def list_files(directory: Path) -> ModelFiles:
-    """Return the files of a model's folder.
-
-    Raises:
-        ModelError: The weights are missing.
-    """
+    """Return the files of a model's folder."""
     settings = [
         path
         for path in sorted(directory.iterdir())
@@ -136,9 +124,6 @@ def load_pretrained(official: Any, directory: Path, computed: tuple[str, ...] = 
         official: The official class.
         directory: The model's folder.
         computed: Endings of the names of weights that a file may lack: they are computed.
-
-    Raises:
-        ModelError: It cannot be loaded, or lacks weights.
     """
     import torch
 
@@ -169,9 +154,6 @@ def build_empty(path: Path, read: Callable[[], Any], official: Any) -> Any:
         path: File or folder of the settings, for errors.
         read: Returns the official settings.
         official: The official class.
-
-    Raises:
-        ModelError: The settings cannot be read, or describe no model.
     """
     from accelerate import init_empty_weights
 

@@ -57,9 +57,6 @@ def read_speakers(config: Mapping[str, Any], path: Path) -> Mapping[str, int]:
     Args:
         config: The voice's configuration, whose `num_speakers` was checked.
         path: Its file, for errors.
-
-    Raises:
-        ModelError: A name's id is not one of a speaker.
     """
     count = config["num_speakers"]
     if count <= 1:
@@ -86,9 +83,6 @@ def find_speaker(speakers: Mapping[str, int], wanted: str | int, spec: str) -> s
         speakers: Ids by name.
         wanted: A name, or an id as a number or in digits.
         spec: The model's spec, for errors.
-
-    Raises:
-        ModelError: There is no such speaker, or only one.
     """
     if not speakers:
         raise ModelError(f"'{spec}' has one speaker; leave the speaker {wanted!r:.40} out")

@@ -51,9 +51,6 @@ class MelSpectrogram(nn.Module):
         normalized: As torchaudio's; False only.
         center: True to extend the signal so that frames lie around multiples of the hop.
         norm: As torchaudio's; None only.
-
-    Raises:
-        ModelError: `normalized` or `norm` is given.
     """
 
     def __init__(  # noqa: PLR0913 - the arguments are torchaudio's

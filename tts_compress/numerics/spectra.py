@@ -172,9 +172,6 @@ def compare_spectra(reference: Audio, candidate: Audio) -> Comparison:
 
     Per frame the root-mean-square difference over mels, then the mean over frames. Frames are
     compared one by one where the timing is the same, else along the best alignment in time.
-
-    Raises:
-        ValueError: The sample rates differ.
     """
     if reference.sample_rate != candidate.sample_rate:
         rates = f"{reference.sample_rate} and {candidate.sample_rate}"

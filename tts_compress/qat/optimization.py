@@ -178,12 +178,7 @@ class Optimization:
         self._stepper = accelerator.prepare(self._optimizer)
 
     def update(self, state: TrainingState) -> dict[str, float]:
-        """Make the update that comes next, and return its loss, rate, gradients' norm and terms.
-
-        Raises:
-            NotFiniteError: A loss or gradient is not finite, so that nothing was updated.
-            QuantizationError: Not even one example fits into memory.
-        """
+        """Make the update that comes next, and return its loss, rate, gradients' norm and terms."""
         terms = self._gradients(self._next(state.step))
         trained = [p for p in self.student.parameters() if p.requires_grad]
         norm = float(self.accelerator.clip_grad_norm_(trained, self.options.clip or inf))

@@ -112,9 +112,6 @@ class PreparedModule:
         """Return a context in which calls of `module` observe ranges in FP32; its end freezes them.
 
         Without it each call moves the ranges, until `convert_qat`.
-
-        Raises:
-            QuantizationError: At the end, some ranges saw nothing.
         """
         return observing(self.module)
 

@@ -69,9 +69,6 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
         family: The model's family.
         names: The formats to return. By default all but those whose arithmetic a CPU lacks, and
             `bfloat16`, which is as large as `float16` and coarser.
-
-    Raises:
-        RecipeError: No recipe of the family has a format of that name.
     """
     found: dict[str, Format] = {}
     for scheme in schemes_of(family):
@@ -140,11 +137,7 @@ class Space:
         return {group.name: AS_BASELINE for group in self.groups}
 
     def recipe(self, choice: Choice) -> Recipe:
-        """Return the recipe of a choice, which is whole and checked.
-
-        Raises:
-            ValueError: The choice compresses nothing.
-        """
+        """Return the recipe of a choice, which is whole and checked."""
         rules: list[Rule] = []
         for group in self.groups:
             name = choice.get(group.name, FLOAT32)

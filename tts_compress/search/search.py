@@ -96,11 +96,7 @@ class StudyOptions:
 
 
 def require_optuna() -> None:
-    """Import Optuna.
-
-    Raises:
-        MissingExtraError: It is not installed.
-    """
+    """Import Optuna."""
     try:
         import optuna
     except ImportError as error:
@@ -126,10 +122,6 @@ def explore(
         first: Choices to begin with.
         folder: For the study, where no storage is given.
         options: Settings.
-
-    Raises:
-        MissingExtraError: Optuna is not installed.
-        ArtifactError: The storage cannot be used, or another process searches into the folder.
     """
     require_optuna()
     from optuna.trial import TrialState
@@ -222,11 +214,7 @@ def _states_constraints() -> bool:
 
 
 def _points(study: Any, space: Space) -> list[Point]:
-    """Return what was measured, some choices twice.
-
-    Raises:
-        ValueError: A trial is of another program.
-    """
+    """Return what was measured, some choices twice."""
     from optuna.trial import TrialState
 
     names = {group.name: space.names(group.name) for group in space.groups}
@@ -276,13 +264,6 @@ def search(
         model: A voice of one ONNX graph, or its spec.
         output: Folder of everything.
         options: Settings.
-
-    Raises:
-        ModelError: The model is no such voice.
-        RecipeError: There is no such format, group, suite or calibration set.
-        EvaluationError: An evaluation failed.
-        ArtifactError: The folder or the storage cannot be used.
-        MissingExtraError: Optuna, or a package of the evaluation, is not installed.
     """
     options = options or SearchOptions()
     require_optuna()

@@ -54,9 +54,6 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
         recipe: Its calibration table names the set.
         given: A set in the place of the recipe's.
         count: Number of texts; fewer where the set is smaller.
-
-    Raises:
-        RecipeError: There is no such set.
     """
     settings = recipe.calibration or Calibration(set="en")
     whole = settings.model_copy(update={"utterances": 10_000})
@@ -115,11 +112,6 @@ def find_sensitivity(
         model: A voice of one ONNX graph, or its spec.
         output: Folder for measurements that another run can use.
         options: Settings.
-
-    Raises:
-        ModelError: The model is no such voice.
-        RecipeError: There is no such format, group or calibration set.
-        ArtifactError: The folder cannot be written.
     """
     options = options or SensitivityOptions()
     opened = open_model(model) if isinstance(model, str | Path) else model
@@ -131,11 +123,7 @@ def find_sensitivity(
 
 
 def single_graph(model: Model) -> GraphModel:
-    """Return a voice of one ONNX graph as such.
-
-    Raises:
-        ModelError: The model is another one, or is compressed already.
-    """
+    """Return a voice of one ONNX graph as such."""
     if model.manifest is not None:
         raise ModelError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"

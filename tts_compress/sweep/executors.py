@@ -265,12 +265,7 @@ def _run_chain(open_process: Callable[[], Any], chain: Sequence[Task]) -> list[O
 
 
 def connect(workers: int | None) -> None:
-    """Join the cluster, or start one of this machine.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        EvaluationError: The cluster does not answer.
-    """
+    """Join the cluster, or start one of this machine."""
     try:
         import ray
     except ImportError as error:

@@ -152,13 +152,7 @@ class OpenPlan(Config):
 
 
 def read_plan(path: Path) -> OpenPlan:
-    """Return the plan in a file. Paths in it start from its folder.
-
-    Raises:
-        RecipeError: It is malformed, or names something that is not there.
-        SchemeError: A scheme is unknown.
-        EvaluationError: The recognizer is unknown.
-    """
+    """Return the plan in a file. Paths in it start from its folder."""
     plan, folder = read_config(path, Plan), path.absolute().parent
     _check_environments(plan, path)
     suite = read_suite(_found(plan.suite, folder))
@@ -312,12 +306,7 @@ def hash_of(content: object) -> str:
 def units_of(
     plan: OpenPlan, voice: Opened, scheme: PlannedScheme, identity: Identity
 ) -> list[Unit]:
-    """Return the units of a pair, those that others need first; the reference's are among them.
-
-    Raises:
-        SchemeError: The voice's family does not have the scheme.
-        RecipeError: The recipe or calibration set is malformed.
-    """
+    """Return the units of a pair, those that others need first; the reference's are among them."""
     recipe = find_recipe(voice.family, scheme.scheme, scheme.recipe)
     texts = None if recipe.calibration is None else plan.calibration or recipe.calibration.set
     calibration = texts and read_calibration_set(texts).model_dump(mode="json")

@@ -64,9 +64,6 @@ class Caller:
     Args:
         found: The contract, with the files that it names.
         parts: The graphs that it explains, in their order.
-
-    Raises:
-        ModelError: A style file is missing or malformed, or two have other voices.
     """
 
     def __init__(self, found: Explained, parts: tuple[Part, ...]) -> None:
@@ -78,12 +75,7 @@ class Caller:
         self.speakers = self._find_speakers()
 
     def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
-        """Yield the calls that speak a text.
-
-        Raises:
-            TextError: The text has nothing to speak, or too much at once.
-            TTSCompressError: The seed is negative.
-        """
+        """Yield the calls that speak a text."""
         if seed is not None and seed < 0:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
         for index, symbols in enumerate(self._speller.calls(text)):
@@ -141,11 +133,7 @@ class Caller:
                 made |= zip(part.returns, run(position, feeds, seed), strict=True)
 
     def samples(self, made: Made) -> Samples:
-        """Return the sound that the last graph returned, or that is made of what it returned.
-
-        Raises:
-            ModelError: The output holds no real numbers.
-        """
+        """Return the sound that the last graph returned, or that is made of what it returned."""
         last = self._parts[-1]
         if last.spectrum is not None:
             return to_samples(last.spectrum, [made[name] for name in last.spectrum.outputs])
@@ -229,9 +217,6 @@ def _size_of(name: str, size: Size, made: Made) -> int:
     """Return a size that follows from what a graph returned.
 
     Arithmetic is in float32, as of programs that go on with a graph's own numbers.
-
-    Raises:
-        ModelError: The graph returned several numbers, or none that can be a size.
     """
     if size.output not in made:
         raise ModelError(
@@ -253,11 +238,7 @@ def _size_of(name: str, size: Size, made: Made) -> int:
 
 
 def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
-    """Return a value with the graph's type and number of axes; missing ones come first.
-
-    Raises:
-        ModelError: It has another type, or more axes than the graph wants.
-    """
+    """Return a value with the graph's type and number of axes; missing ones come first."""
     array = cast(value, expected, source)
     rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
     while array.ndim > rank and array.shape[0] == 1:
@@ -288,10 +269,6 @@ def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np
         expected: The input.
         source: Name of the output that returned the value; None for numbers of the contract,
             whose whole reals may become integers.
-
-    Raises:
-        ModelError: An output is of another kind than the input, or the input's type does not hold
-            a value: an integer must stay the same, a finite real finite.
     """
     array, wanted = np.asarray(value), expected.dtype
     named = "a value of the contract" if source is None else f"output '{source}' {array.dtype}"

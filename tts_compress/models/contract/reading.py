@@ -34,11 +34,7 @@ SHIPPED = "calib/contracts"
 
 
 def read_contract_table(path: Path) -> dict[str, Any]:
-    """Return the table of a contract, completed by that of the shipped one it is based on.
-
-    Raises:
-        RecipeError: A file cannot be read, or the base is none of the shipped contracts.
-    """
+    """Return the table of a contract, completed by that of the shipped one it is based on."""
     table: dict[str, Any] = json.loads(read_table(path))
     base = table.pop("base", None)
     if base is None:
@@ -63,9 +59,6 @@ def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) ->
         value: A contract, or a part of it.
         stated: The graph's `metadata`, and the `config` beside it, which stand for values alike.
         path: The contract, for errors.
-
-    Raises:
-        RecipeError: There is no such key, and no default.
     """
     if isinstance(value, list):
         return [resolved(item, stated, path) for item in value]
@@ -130,11 +123,7 @@ class Part(GraphPart):
 
 
 def read_signature(path: Path) -> Signature:
-    """Return the inputs, outputs and metadata of a graph; weights in other files are not read.
-
-    Raises:
-        ModelError: The file is not a readable ONNX file.
-    """
+    """Return the inputs, outputs and metadata of a graph; weights in other files are not read."""
     model = read_structure(path)
     return Signature(
         inputs=graph_inputs(model),
@@ -151,9 +140,6 @@ def leading_part(path: Path, signature: Signature, contract: Contract, stated: s
         signature: What it reads and returns.
         contract: The contract.
         stated: The contract's name in errors.
-
-    Raises:
-        RecipeError: Graph and contract differ.
     """
     roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
     return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
@@ -162,12 +148,7 @@ def leading_part(path: Path, signature: Signature, contract: Contract, stated: s
 def following_parts(
     leading: Part, contract: Contract, folders: Folders, stated: str
 ) -> Iterator[Part]:
-    """Yield the graphs that run behind the first one, explained, in their order.
-
-    Raises:
-        ModelError: A file is missing, or is not a readable ONNX file.
-        RecipeError: A graph and the contract differ.
-    """
+    """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
     made = {*leading.signature.outputs}
     for table in contract.then:
@@ -233,11 +214,7 @@ def _part(
 
 
 def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
-    """Return a table that names the outputs which it takes.
-
-    Raises:
-        RecipeError: There are not as many as its form needs.
-    """
+    """Return a table that names the outputs which it takes."""
     if spectrum is None:
         return None
     names = (spectrum.outputs or signature.outputs)[: spectrum.count]
@@ -256,11 +233,7 @@ def _match(
     place: str,
     accepted: Iterable[str],
 ) -> dict[str, Input]:
-    """Return the tables by the graph's own names of its inputs.
-
-    Raises:
-        RecipeError: An input has no table, a table no input, or they differ.
-    """
+    """Return the tables by the graph's own names of its inputs."""
     roles: dict[str, Input] = {}
     for name, role in tables.items():
         found = [n for n in (name, *role.names) if n in signature.inputs]
@@ -321,12 +294,7 @@ class Explained:
     """The `.onnx.json` that a contract of Piper's tokens takes values from."""
 
     def parts(self) -> tuple[Part, ...]:
-        """Return all graphs, explained, in their order.
-
-        Raises:
-            ModelError: A file is missing, or is not a readable ONNX file.
-            RecipeError: A graph and the contract differ.
-        """
+        """Return all graphs, explained, in their order."""
         others = following_parts(self.leading, self.contract, self.folders, f"'{self.path}'")
         return (self.leading, *others)
 
@@ -352,10 +320,6 @@ def find_contract(path: Path) -> Explained:
     """Return the contract of a graph: the file beside it, else the shipped one that fits.
 
     Of several shipped ones whose inputs fit the one is taken whose other files lie there.
-
-    Raises:
-        RecipeError: The contract is malformed, or leaves an input unexplained.
-        ModelError: The graph cannot be read, no contract fits, or several do.
     """
     signature = read_signature(path)
     if (own := _own_contract(path)) is not None:
@@ -392,10 +356,6 @@ def explain(
         graph: The graph's file.
         signature: What it reads and returns.
         config: The file of a Piper voice, where it is not the one beside the graph.
-
-    Raises:
-        RecipeError: It is malformed, or graph and contract differ.
-        ModelError: The file of a Piper voice is missing or malformed.
     """
     table = read_contract_table(path)
     then = table.pop("then", [])
@@ -418,12 +378,7 @@ def explain(
 
 
 def leading_graph(folder: Path, names: Iterable[str]) -> Path:
-    """Return the graph of an artifact that tokens go into: none that its contract lets follow.
-
-    Raises:
-        ModelError: There is none, or several.
-        RecipeError: The contract cannot be read.
-    """
+    """Return the graph of an artifact that tokens go into: none that its contract lets follow."""
     stated = read_contract_table(folder / CONTRACT_NAME).get("then", [])
     patterns = [str(table.get("graph")) for table in stated if isinstance(table, dict)]
     graphs = [

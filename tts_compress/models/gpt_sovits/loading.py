@@ -64,9 +64,6 @@ def check_frontend(root: Path, language: str, version: str) -> None:
         root: The clone.
         language: As upstream's frontends are named: `zh`, `en`, `ja`, `ko` or `yue`.
         version: The model's; v1 has a simpler frontend for Chinese.
-
-    Raises:
-        ModelError: Something is missing; the message states how to get it.
     """
     if language == "en" and (missing := [name for name in _NLTK if not _has_nltk(name)]):
         names = " ".join(Path(name).name for name in missing)

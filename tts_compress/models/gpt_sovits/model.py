@@ -277,11 +277,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return Speaking(languages=self.options.languages(self.version), prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this model taking all texts for ones of a language, or with another recording.
-
-        Raises:
-            ModelError: The language is none of the model's, or the recording cannot be read.
-        """
+        """Return this model taking all texts for ones of a language, or with another recording."""
         changed, language, known = super().speaking_as(speaking), speaking.language, self.speaking
         if language in (None, known.language):
             return changed
@@ -365,10 +361,6 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
 
         Upstream's own programs load them. Also for a model compressed by `fp16`; others have more
         than these files can hold.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: Upstream has no format for the model's version, or for how it is compressed.
         """
         target = Path(directory)
         write_official(self.loaded, self.source, self.prompt, target, force=force)

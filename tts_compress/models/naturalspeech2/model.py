@@ -63,12 +63,7 @@ class NS2Speech:
     options: NS2Options
 
     def speak(self, text: str) -> Audio:
-        """Return the audio of the official `inference`, with the noise that torch draws.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: The recording cannot be read, or the model cannot compute.
-        """
+        """Return the audio of the official `inference`, with the noise that torch draws."""
         check_text(text)
         try:
             samples = self._infer(text)
@@ -181,13 +176,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
 
     @property
     def inference(self) -> Any:
-        """The official `NS2Inference`, whose `inference` works as ever once its `args` are set.
-
-        Raises:
-            ModelError: No clone is named, or the files cannot be read or do not fit each other.
-            ArtifactError: An artifact's weights are not those of its settings.
-            MissingExtraError: A package is not installed.
-        """
+        """The official `NS2Inference`, whose `inference` works as ever once its `args` are set."""
         return self.loaded.inference
 
     def objectives(self) -> tuple[Objective, ...]:

@@ -173,11 +173,7 @@ class NS2Settings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Source:
-    """A model's files.
-
-    Raises:
-        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
-    """
+    """A model's files."""
 
     directory: Path
     """A checkpoint's folder, or a saved model's."""
@@ -303,9 +299,6 @@ def check_settings(
         config: With what it is built on.
         where: Its place, for errors.
         options: Options of the solver, which it does not state.
-
-    Raises:
-        ModelError: A value is missing or wrong; all that are, are named.
     """
     model, preprocess = config.get("model"), config.get("preprocess")
     if not isinstance(model, dict):
@@ -344,12 +337,7 @@ _SUMS = ("embed_avg", "cluster_size")
 
 
 class Amphion:
-    """The clone, and the modules of upstream's inference, imported from it.
-
-    Raises:
-        ModelError: No clone is named, or another system's was imported into this process.
-        MissingExtraError: A package that upstream imports is not installed.
-    """
+    """The clone, and the modules of upstream's inference, imported from it."""
 
     def __init__(self) -> None:
         checkout = find_checkout(AMPHION)

@@ -56,11 +56,7 @@ class ParlerOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ParlerSource:
-    """The folder that a model is read from.
-
-    Raises:
-        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
-    """
+    """The folder that a model is read from."""
 
     directory: Path
 

@@ -53,11 +53,7 @@ class VoiceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceSource:
-    """The folder that a voice is read from.
-
-    Raises:
-        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
-    """
+    """The folder that a voice is read from."""
 
     directory: Path
 

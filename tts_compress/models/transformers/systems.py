@@ -25,9 +25,6 @@ def bounded(predictor: nn.Module, frames: Callable[[Tensor], float]) -> Iterator
     Args:
         predictor: The module that predicts them.
         frames: Returns their sum in frames, of the module's output.
-
-    Raises:
-        ModelError: In the block: there are too many, or the sum is no number.
     """
 
     def check(_module: Any, _inputs: Any, found: Tensor) -> None:
@@ -92,12 +89,7 @@ _EXTRA = "transformers-tts"
 
 
 def read_tokenizer(directory: Path) -> Any:
-    """Return the official tokenizer of a voice's folder.
-
-    Raises:
-        ModelError: It cannot be read.
-        MissingExtraError: A package that it needs is not installed.
-    """
+    """Return the official tokenizer of a voice's folder."""
     import transformers
 
     with model_errors(f"no tokenizer can be read from '{directory}'"), _packages(), quiet():
@@ -115,11 +107,6 @@ def tokenize(
         rows: Rows of the model's embedding.
         longest: Most tokens of a text.
         options: Options of the tokenizer.
-
-    Raises:
-        TextError: The text is empty, has nothing that the voice can speak, or is too long.
-        ModelError: The tokenizer fails, or knows tokens that the model does not.
-        MissingExtraError: A package that it needs is not installed.
     """
     check_text(text)
     _require_romanizer(tokenizer, text)

@@ -41,9 +41,6 @@ def collect(
 
     Extremes and an evenly strided sample are taken inside the graph, so memory depends neither on
     the number of calls nor on their lengths.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     histograms = {name: Histogram() for name in tensors}
     for values in _observe(model, tensors, _sample_values, calls):
@@ -64,9 +61,6 @@ def collect_extremes(
     Returns:
         For each named tensor (B, C, T) the smallest and largest value of each channel in each call,
         shape (calls, 2, C).
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     extremes: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in tensors}
     for values in _observe(model, tensors, _channel_extremes, calls):
@@ -87,9 +81,6 @@ def collect_windows(
         axes: The tensors, and the axis along which at most `frames` are kept.
         frames: Number of frames.
         calls: Inputs.
-
-    Raises:
-        QuantizationError: There were no calls.
     """
 
     def watch(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
@@ -112,9 +103,6 @@ def record_tensors(
         tensors: Their names.
         calls: Inputs of the graph with fed noise.
         threads: Threads within an operator; None leaves it to the runtime.
-
-    Raises:
-        ModelError: The graph cannot be run.
     """
     watched = feed_noise(model)
     given = {value.name for value in watched.graph.input}

@@ -175,9 +175,6 @@ def prepare_conversion(
         lengths: Outputs of the graph that decide durations.
         progress: Is advanced with every call. `STAGE` begins here; the caller ends it when the
             graph is converted and compared.
-
-    Raises:
-        QuantizationError: The recipe does not fit the graph.
     """
     progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
@@ -231,9 +228,6 @@ def _codes_by_channel(
     """Return codes of tensors (B, C, T) with a range for each channel.
 
     They cover the extremes of the first calls but, of as many as are looked at, those of one.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
     codes = {}
@@ -247,9 +241,6 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     """Return a conversion whose codes of eight bits keep what operators return in calls.
 
     Where weights will be trained they are rounded to nearest instead.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
     asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
@@ -289,11 +280,7 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
 
 
 def convert(conversion: Conversion) -> onnx.ModelProto:
-    """Return the converted copy of a prepared graph.
-
-    Raises:
-        QuantizationError: The finished graph does not hold what was decided.
-    """
+    """Return the converted copy of a prepared graph."""
     graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
     shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":

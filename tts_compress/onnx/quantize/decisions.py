@@ -117,10 +117,6 @@ def decide(
         model: A prepared graph.
         recipe: Decides by module.
         lengths: Outputs of the graph that decide durations.
-
-    Raises:
-        QuantizationError: A rule names operators its technique cannot convert, or the recipe
-            compresses nothing in this graph.
     """
     for rule in recipe.component:
         _check_rule(rule, recipe.format)

@@ -131,9 +131,6 @@ def choose_codes(
         decisions: For its operators, of which there may be several for one.
         calls: Inputs of the graph with fed noise, of which the first few are used.
         by_channel: Codes of what operators with ranges by channel read.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     layers = [_layer(graph, decision, by_channel) for decision in decisions]
     moments = _collect(graph.model, [layer for layer in layers if layer is not None], calls)
