@@ -28,12 +28,7 @@ _PARENT = "TTS_COMPRESS_PARENT"
 
 
 class ChildEndedError(Exception):
-    """A child ended, or was ended because it did not respond in time.
-
-    Args:
-        code: Its exit code, negative for a signal.
-        late: True if it did not respond in time.
-    """
+    """A child ended, or was ended because it did not respond in time."""
 
     def __init__(self, code: int, *, late: bool) -> None:
         self.code = code

@@ -132,13 +132,7 @@ def _settings(kind: Any, default: Any) -> dict[str, Any]:
 
 
 def options_from(arguments: Namespace, kind: type[OptionsT], **more: Any) -> OptionsT:
-    """Return a dataclass of the arguments that are named as its fields and were given.
-
-    Args:
-        arguments: The command line's.
-        kind: The dataclass; its other fields keep their defaults.
-        more: Fields that no argument holds.
-    """
+    """Return a dataclass of the arguments that are named as its fields and were given."""
     values = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
     stated = {
         name: tuple(value) if isinstance(value, list) else value

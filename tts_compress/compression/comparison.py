@@ -82,12 +82,7 @@ class SoundDamage:
 
 
 class AudioComparison:
-    """Compares the audio of candidates with that of the FP32 graph.
-
-    Args:
-        reference: Audio of each text.
-        others: The same with other noise.
-    """
+    """Compares the audio of candidates with that of the FP32 graph."""
 
     def __init__(self, reference: Sequence[Audio], others: Sequence[Audio]) -> None:
         self._reference = reference
@@ -165,12 +160,7 @@ class AudioComparison:
 
 
 class SpeechComparison:
-    """Compares what converted graphs say with what the FP32 one says.
-
-    Args:
-        speak: Speaks the texts.
-        seed: Seed of the noise.
-    """
+    """Compares what converted graphs say with what the FP32 one says."""
 
     def __init__(self, speak: Speak, seed: int) -> None:
         self._speak, self._seed = speak, seed

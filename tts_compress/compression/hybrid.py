@@ -40,13 +40,7 @@ def compressed_components(candidate: TTSModel) -> list[str]:
 def hybrids(
     reference: TTSModel, candidate: TTSModel, components: list[str]
 ) -> Iterator[tuple[str, TTSModel]]:
-    """Yield for each component the reference with that of the candidate, as it is there.
-
-    Args:
-        reference: The model that the candidate was made from.
-        candidate: The compressed model, with its manifest.
-        components: Names that `compressed_components` returned.
-    """
+    """Yield for each component the reference with that of the candidate, as it is there."""
     manifest = candidate.manifest
     assert manifest is not None, "compressed components are those of a manifest"
     if isinstance(reference, GraphModel) and isinstance(candidate, GraphModel):
@@ -106,12 +100,7 @@ def _is_part(module: str, component: str) -> bool:
 
 
 class _Part:
-    """One of the two graphs, and the operators and constants taken from it.
-
-    Args:
-        model: The graph; not modified.
-        prefix: Put before the names of its tensors and operators.
-    """
+    """One of the two graphs, and the operators and constants taken from it."""
 
     def __init__(self, model: onnx.ModelProto, prefix: str) -> None:
         self.graph = Graph(model)

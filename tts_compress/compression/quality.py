@@ -127,12 +127,7 @@ def _fit(
 
 
 def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str, OptionT]:
-    """Return an option for each group: the most saved within a sum of energies.
-
-    Args:
-        options: Of each group, by its name.
-        budget: The sum of energies that is admitted.
-    """
+    """Return an option for each group: the most saved within a sum of energies."""
     low, high = 0.0, 1e12
     for _ in range(100):
         price = (low * high) ** 0.5 if low else high / 1e3

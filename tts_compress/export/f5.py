@@ -29,11 +29,7 @@ _EXAMPLE_FRAMES = 24
 
 
 class VocosGraph(nn.Module):
-    """A Vocos vocoder without complex numbers.
-
-    Args:
-        vocos: The official object; it is not changed.
-    """
+    """A Vocos vocoder without complex numbers."""
 
     def __init__(self, vocos: nn.Module) -> None:
         super().__init__()
@@ -73,12 +69,7 @@ def transform_of(vocos: nn.Module) -> Any:
 
 
 def export_vocos(vocos: nn.Module, path: Path | str) -> Path:
-    """Write a Vocos vocoder as a graph `mel` (B, C, T) → `audio` (B, samples), FP32.
-
-    Args:
-        vocos: The official object; it is not changed.
-        path: The `.onnx` file to write.
-    """
+    """Write a Vocos vocoder as a graph `mel` (B, C, T) → `audio` (B, samples), FP32."""
     module = VocosGraph(vocos).eval()
     example = torch.zeros(1, module.backbone.embed.in_channels, _EXAMPLE_FRAMES)
     inputs, outputs = {"mel": {0: "batch", 2: "frames"}}, {"audio": {0: "batch", 1: "samples"}}
@@ -94,11 +85,7 @@ _FULL_SCALE = 32_768
 
 
 class TextEncoder(nn.Module):
-    """The embedding of the text, for lengths that are known when the graph runs.
-
-    Args:
-        official: The transformer's `text_embed`; it is not changed.
-    """
+    """The embedding of the text, for lengths that are known when the graph runs."""
 
     def __init__(self, official: nn.Module) -> None:
         super().__init__()
@@ -145,11 +132,7 @@ class TextEncoder(nn.Module):
 
 
 class Conditioning(nn.Module):
-    """Positions and conditions of the transformer, the same at every step.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-    """
+    """Positions and conditions of the transformer, the same at every step."""
 
     def __init__(self, transformer: Any) -> None:
         super().__init__()
@@ -191,12 +174,7 @@ class Conditioning(nn.Module):
 
 
 class Preprocess(Conditioning):
-    """The first graph.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        frames: Settings of its mel spectrograms.
-    """
+    """The first graph."""
 
     def __init__(self, transformer: Any, frames: FrameSettings) -> None:
         super().__init__(transformer)
@@ -250,11 +228,7 @@ _RECORDED_STEPS = 4
 
 
 class Decode(nn.Module):
-    """The third graph.
-
-    Args:
-        vocos: The official vocoder; it is not changed.
-    """
+    """The third graph."""
 
     def __init__(self, vocos: nn.Module) -> None:
         super().__init__()
@@ -287,12 +261,6 @@ def export_f5(
 
     The recording's level is the caller's: upstream amplifies quiet ones before and attenuates the
     speech after.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        vocoder: The official Vocos; it is not changed.
-        directory: An existing folder.
-        options: Constants of the graphs.
     """
     options, folder = options or F5GraphOptions(), Path(directory)
     if not folder.is_dir():

@@ -69,12 +69,7 @@ def schedule(options: F5GraphOptions) -> torch.Tensor:
 
 
 class Step(nn.Module):
-    """The second graph: the official layers, with positions and conditions as inputs.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        options: Constants of the graph.
-    """
+    """The second graph: the official layers, with positions and conditions as inputs."""
 
     def __init__(self, transformer: nn.Module, options: F5GraphOptions) -> None:
         super().__init__()

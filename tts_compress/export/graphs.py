@@ -72,13 +72,7 @@ def write_graph(
 def observed(
     module: nn.Module, method: str, see: Callable[..., None]
 ) -> AbstractContextManager[None]:
-    """Call `see` with the arguments of a module's method before each call in the block.
-
-    Args:
-        module: Left as it was.
-        method: Such as `forward` or `decode`.
-        see: Called with what the method is called with.
-    """
+    """Call `see` with the arguments of a module's method before each call in the block."""
 
     def call(official: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         see(*arguments, **keywords)
@@ -88,11 +82,7 @@ def observed(
 
 
 def copy_shell(module: nn.Module) -> nn.Module:
-    """Return a copy in `eval` mode with weight norm folded; all other tensors are shared.
-
-    Args:
-        module: Not changed.
-    """
+    """Return a copy in `eval` mode with weight norm folded; all other tensors are shared."""
     shell = copy_sharing_tensors(module).eval()
     fold_weight_norm(shell)
     return shell

@@ -274,11 +274,6 @@ def speed_ratio(original: Model, small: Model, feeds: Feeds | None = None) -> fl
     The two take turns; the medians of five turns are compared, in a voice by the length of what it
     spoke. A few per cent are the machine's noise.
 
-    Args:
-        original: The model as it was.
-        small: The same, compressed.
-        feeds: Inputs of a graph that speaks no texts.
-
     Returns:
         The ratio; None for models that are no graphs, and for such a graph without inputs.
     """

@@ -229,9 +229,6 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
 
     Every call is written at once, so that as many can be recorded as the disk holds; the file
     appears when the block ends without error.
-
-    Args:
-        path: The file to write.
     """
     count = 0
     with atomic_file(Path(path)) as partial, zipfile.ZipFile(partial, "w") as archive:

@@ -103,12 +103,7 @@ def _tensors(found: Any) -> "Iterator[Tensor]":
 
 
 def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:
-    """Refuse weights with an infinite value or NaN, as a damaged file has them.
-
-    Args:
-        weights: Tensors with their names.
-        where: Origin of the weights, for errors.
-    """
+    """Refuse weights with an infinite value or NaN, as a damaged file has them."""
     for name, tensor in weights:
         if not tensor.isfinite().all():
             raise ModelError(f"'{where}': weight '{name}' has values that are not finite")
@@ -127,12 +122,7 @@ def find_prompt(directory: Path) -> Prompt:
 
 
 def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
-    """Refuse a file that cannot be a reference recording, without reading all of it.
-
-    Args:
-        path: The recording.
-        limits_s: The shortest and the longest duration, in seconds.
-    """
+    """Refuse a file that cannot be a reference recording, without reading all of it."""
     header = read_header(path)
     duration_s = header.frames / header.samplerate
     shortest, longest = limits_s

@@ -387,11 +387,7 @@ class OnnxVoice(OnnxModel):
 
 
 class ContractRuntime:
-    """onnxruntime on a voice's files, called as its contract states.
-
-    Args:
-        voice: The voice, whose graphs draw their own noise.
-    """
+    """onnxruntime on a voice's files, called as its contract states."""
 
     def __init__(self, voice: OnnxVoice) -> None:
         self._voice = voice

@@ -37,12 +37,7 @@ class Options:
                 raise ModelError(f"{name} is {value!r:.40}; give {words} from {low:g} to {high:g}")
 
     def changed(self, given: Mapping[str, Any], where: str) -> Self:
-        """Return these options with some exchanged.
-
-        Args:
-            given: Values by name.
-            where: Origin of the values, for errors.
-        """
+        """Return these options with some exchanged."""
         known = sorted(field.name for field in fields(self))
         if unknown := sorted(given.keys() - set(known)):
             raise ModelError(f"{where} states {unknown[0]!r}; there are {', '.join(known)}")

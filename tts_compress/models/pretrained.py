@@ -28,14 +28,7 @@ _INDEX = f"{_WEIGHTS}.index.json"
 
 
 def find_folder(place: str, kind: str, example: str, fetched: Sequence[str]) -> Path:
-    """Return a folder, or that of a name on the hub, fetched where it is not here.
-
-    Args:
-        place: The folder's path, or the name.
-        kind: Kind of the model, for errors.
-        example: Example of a name on the hub, for errors.
-        fetched: Patterns of the files that are fetched.
-    """
+    """Return a folder, or that of a name on the hub, fetched where it is not here."""
     directory = Path(place)
     if directory.is_dir():
         return directory
@@ -149,11 +142,6 @@ def build_empty(path: Path, read: Callable[[], Any], official: Any) -> Any:
 
     Parameters are on torch's `meta` device and take no memory; buffers, which hold what is
     computed from the settings, are real.
-
-    Args:
-        path: File or folder of the settings, for errors.
-        read: Returns the official settings.
-        official: The official class.
     """
     from accelerate import init_empty_weights
 

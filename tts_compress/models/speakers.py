@@ -77,13 +77,7 @@ def read_speakers(config: Mapping[str, Any], path: Path) -> Mapping[str, int]:
 
 
 def find_speaker(speakers: Mapping[str, int], wanted: str | int, spec: str) -> str:
-    """Return the name of a speaker that is given by name or id; a name comes first.
-
-    Args:
-        speakers: Ids by name.
-        wanted: A name, or an id as a number or in digits.
-        spec: The model's spec, for errors.
-    """
+    """Return the name of a speaker that is given by name or id; a name comes first."""
     if not speakers:
         raise ModelError(f"'{spec}' has one speaker; leave the speaker {wanted!r:.40} out")
     if wanted in speakers:

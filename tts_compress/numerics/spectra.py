@@ -202,12 +202,7 @@ def frame_distances(left: _Array, right: _Array) -> _Array:
 
 
 def compare_warped(left: _Array, right: _Array) -> Comparison:
-    """Return the mean frame distance along the best alignment, and the alignment.
-
-    Args:
-        left: Spectrum, shape `[L, mels]`.
-        right: Spectrum, shape `[R, mels]`.
-    """
+    """Return the mean frame distance along the best alignment, and the alignment."""
     band = _band(len(left), len(right))
     path = np.array(align(_band_distances(left, right, band), [begin for begin, _ in band]))
     # Anew along the path, where it is exact.

@@ -134,12 +134,7 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
 
 
 def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) -> frozenset[str]:
-    """Return the outputs of all operators that durations depend on, whatever else they decide.
-
-    Args:
-        model: The graph.
-        ends: As in `duration_outputs`.
-    """
+    """Return the outputs of all operators that durations depend on, whatever else they decide."""
     flow = _Flow.of(model.graph)
     return frozenset(_find_lengths(flow, ends)[0] & flow.makers.keys())
 
@@ -147,12 +142,7 @@ def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) 
 def rounded_durations(
     model: onnx.ModelProto, ends: Collection[str] = frozenset()
 ) -> list[onnx.NodeProto]:
-    """Return the operators of a graph that make predicted durations whole, in its order.
-
-    Args:
-        model: The graph.
-        ends: As in `duration_outputs`.
-    """
+    """Return the operators of a graph that make predicted durations whole, in its order."""
     deciding = duration_outputs(model, ends)
     rounding = (node for node in model.graph.node if node.op_type in _ROUNDING)
     return [node for node in rounding if deciding.intersection(node.input)]

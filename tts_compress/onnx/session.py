@@ -161,13 +161,7 @@ def _by_operator(events: list[dict[str, Any]], calls: int) -> dict[str, float]:
 def group_ms(
     model: onnx.ModelProto, calls: Sequence[Feeds], groups: Sequence[str]
 ) -> dict[str, float]:
-    """Return milliseconds of kernels on one thread by group, and of others under an empty name.
-
-    Args:
-        model: The graph; its noise is fed.
-        calls: Inputs, with fed noise.
-        groups: Names of groups of modules, as `find_groups` gives them.
-    """
+    """Return milliseconds of kernels on one thread by group, and of others under an empty name."""
     spent = dict.fromkeys([*groups, ""], 0.0)
     kernels = kernel_seconds(model, calls, "the graph", threads=1, rounds=_ROUNDS)
     for operator, seconds in kernels.items():

@@ -50,12 +50,7 @@ def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence
 def packed_weight(
     node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 ) -> onnx.TensorProto | None:
-    """Return the weight that an `ExpandInt4` expands, as an INT4 tensor of its codes.
-
-    Args:
-        node: Any operator.
-        constants: Initializers by name.
-    """
+    """Return the weight that an `ExpandInt4` expands, as an INT4 tensor of its codes."""
     if node.op_type != EXPAND or any(name not in constants for name in node.input):
         return None
     packed, _, shape = (constants[name] for name in node.input)

@@ -39,11 +39,6 @@ def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return values rounded to 8 bits in a range.
 
     Gradients flow into what is not clipped, and into the range's ends if they require any.
-
-    Args:
-        values: FP32; the first axis is the batch.
-        low: The smallest value that is kept, FP64, a scalar.
-        high: The largest.
     """
     result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
     return result
@@ -108,10 +103,6 @@ class ActivationFakeQuantize(FakeQuantize):
     A trained range starts as the observed one. The parameter is the logarithm of the factor by
     which each end moved, because an optimizer's steps should be as large for a range of 0.01 as
     for one of 100.
-
-    Args:
-        settings: Settings of the observed range, as for post-training calibration.
-        learned: True if the range is a parameter.
     """
 
     def __init__(self, settings: Calibration, *, learned: bool = False) -> None:
@@ -169,11 +160,7 @@ class ActivationFakeQuantize(FakeQuantize):
 
 
 class DynamicFakeQuantize(FakeQuantize):
-    """8 bits in the range of the very tensor that is rounded; there is nothing to observe.
-
-    Args:
-        least_step: Codes are never closer to each other than this.
-    """
+    """8 bits in the range of the very tensor that is rounded; there is nothing to observe."""
 
     def __init__(self, least_step: float = 0.0) -> None:
         super().__init__()
@@ -234,9 +221,6 @@ class WeightFakeQuantize(FakeQuantize):
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return codes and scales as post-training quantization chooses them.
 
-        Args:
-            weight: FP32.
-
         Returns:
             int8 codes, `[channels, all else]` or `[channels, groups, group]`, and scales: FP32
             `[channels]`, or of groups bfloat16 `[channels, groups]`.
@@ -269,11 +253,6 @@ class BlockFakeQuantize(WeightFakeQuantize):
 
     Post-training quantization chose factors and scales, and with GPTQ also codes that are not the
     nearest ones. Training starts from these codes, and changes nothing but codes.
-
-    Args:
-        blocks: The weight in four bits.
-        axis: Axis of the output channels.
-        phases: As in `WeightFakeQuantize`.
     """
 
     def __init__(

@@ -64,15 +64,7 @@ def train_graph(
     sample_rate: int | None,
     run: TrainingRun,
 ) -> tuple[Conversion, TrainingRecord]:
-    """Return a conversion with trained weights and ranges, and how they were trained.
-
-    Args:
-        conversion: A prepared voice or bare graph; not modified.
-        recipe: The recipe it was prepared by.
-        calls: Its inputs.
-        sample_rate: Sample rate of a voice, Hz; None for a bare graph.
-        run: Options, folder and progress.
-    """
+    """Return a conversion with trained weights and ranges, and how they were trained."""
     if recipe.calibration is None or calls is None:
         raise RecipeError(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
@@ -108,14 +100,7 @@ def train_module(
     *,
     run: TrainingRun,
 ) -> nn.Module:
-    """Return a compressed and trained copy of any module.
-
-    Args:
-        module: In FP32; not modified.
-        recipe: The format of each layer.
-        batches: Its inputs, as `module_task` takes them.
-        run: Options, folder and progress.
-    """
+    """Return a compressed and trained copy of any module."""
     options = run.options
     prepared = prepare_qat(module, recipe, learned_ranges=options.learned_ranges)
     loss = options.loss or "mse"
@@ -132,15 +117,7 @@ def train_system(
     *,
     run: TrainingRun,
 ) -> tuple[Converted, TrainingRecord]:
-    """Return a system's components, compressed and trained one after the other, and how.
-
-    Args:
-        model: The teacher; not modified.
-        recipe: The format of each layer.
-        texts: Texts to train on, each with the seed of its noise.
-        speak: Makes the system speak them with another root.
-        run: Options of each component's training; each is kept in a folder of its own.
-    """
+    """Return a system's components, compressed and trained one after the other, and how."""
     prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
     student = prepared.module
     recorded = record_calls(model, student, texts, progress=run.progress)
@@ -298,13 +275,7 @@ def _take_apart(inputs: Any) -> tuple[_Signature, tuple[Tensor, ...]]:
 
 
 class _Replayed(nn.Module):
-    """A module that repeats calls, given by their tensors alone.
-
-    Args:
-        module: Teacher or student.
-        objective: Names the method that is called and the outputs that count.
-        signatures: Everything else about the calls.
-    """
+    """A module that repeats calls, given by their tensors alone."""
 
     def __init__(
         self, module: nn.Module, objective: Objective, signatures: Sequence[_Signature]

@@ -215,13 +215,7 @@ Options = Mapping[str, Sequence[NamedOption]]
 
 
 def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Options:
-    """Return the energy and saving of every format of every group.
-
-    Args:
-        sensitivity: What each group alone does and saves.
-        by_time: Save time; else bytes.
-        bound: Largest distortion.
-    """
+    """Return the energy and saving of every format of every group."""
     options: dict[str, list[NamedOption]] = {}
     for row in sensitivity.rows:
         several = options.setdefault(row.group, [NamedOption((), 0.0, 0.0, FLOAT32)])

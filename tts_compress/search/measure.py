@@ -86,14 +86,7 @@ class MeasuredDamage(Damage):
 
 
 class GraphComparison:
-    """Compares converted graphs of a voice with the FP32 one: the same noise and durations.
-
-    Args:
-        model: The voice.
-        reference: Its FP32 graph.
-        texts: What is spoken.
-        seed: Seed of the noise.
-    """
+    """Compares converted graphs of a voice with the FP32 one: the same noise and durations."""
 
     def __init__(
         self, model: GraphModel, reference: onnx.ModelProto, texts: Sequence[str], *, seed: int = 0
@@ -132,12 +125,7 @@ class GraphComparison:
         )
 
     def probe(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[Damage]:
-        """Return the damage of a graph with further inputs, without that to pauses.
-
-        Args:
-            graph: The graph.
-            inputs: Values of the further inputs, for each measurement.
-        """
+        """Return the damage of a graph with further inputs, without that to pauses."""
         fed = feed_noise(graph)
         held, free = self._open_held(fed), self._open_free(fed)
         return [
@@ -192,13 +180,7 @@ Cost = Callable[[onnx.ModelProto], float]
 
 
 def open_cost(objective: Objective, reference: onnx.ModelProto, feeds: Sequence[Feeds]) -> Cost:
-    """Return the function that measures a converted graph.
-
-    Args:
-        objective: What is measured.
-        reference: The FP32 graph, which takes turns where times are compared.
-        feeds: Inputs of each text, with fed noise.
-    """
+    """Return the function that measures a converted graph."""
     if objective == Objective.SIZE:
         return lambda graph: float(len(graph.SerializeToString()))
     if objective == Objective.MEMORY:
@@ -267,12 +249,6 @@ def profile_formats(
 
     A layer alone in integers also pays for the way into them and out again; with its neighbours it
     does not. So formats are compared with all layers in them.
-
-    Args:
-        bench: Converts the voice.
-        feeds: Inputs of each text, with fed noise.
-        groups: Their names.
-        rules: The rules that give each format to every group.
     """
     formats = {}
     for name, several in rules.items():
@@ -312,13 +288,7 @@ class Moments:
 
 
 class Estimator:
-    """Estimates the damage of rounding layers of a graph.
-
-    Args:
-        model: The graph in FP32, in the form that is converted.
-        layers: A decision for each operator with weights.
-        comparison: Measures the gains.
-    """
+    """Estimates the damage of rounding layers of a graph."""
 
     def __init__(
         self, model: onnx.ModelProto, layers: Sequence[Decision], comparison: GraphComparison
@@ -344,11 +314,7 @@ class Estimator:
         return Damage(same_noise=sound, duration_frames=frames)
 
     def noise(self, decision: Decision) -> float:
-        """Return the noise of a rounded layer relative to what it returns, a ratio of amplitudes.
-
-        Args:
-            decision: What becomes of it.
-        """
+        """Return the noise of a rounded layer relative to what it returns, as amplitudes."""
         moments, weight = self.moments[decision.output], self._graph.value(decision.tensor)
         weight = weight.astype(np.float64)
         error = rounded(weight, decision) - weight

@@ -115,13 +115,6 @@ def explore(
 
     Genetic search (NSGA-II, Deb et al. 2002) for little cost and little damage; choices that do
     more damage than is admitted are worse than those that do not.
-
-    Args:
-        space: What can be chosen.
-        measure: Returns a choice's cost and damage; None where it cannot be made.
-        first: Choices to begin with.
-        folder: For the study, where no storage is given.
-        options: Settings.
     """
     require_optuna()
     from optuna.trial import TrialState
@@ -259,11 +252,6 @@ def search(
 
     Writes the chosen voice and its recipe into the folder. A search that was interrupted goes on
     where it ended, if it is given the same folder and settings.
-
-    Args:
-        model: A voice of one ONNX graph, or its spec.
-        output: Folder of everything.
-        options: Settings.
     """
     options = options or SearchOptions()
     require_optuna()
@@ -277,14 +265,7 @@ def search(
 
 
 class Search:
-    """A search of one voice.
-
-    Args:
-        voice: The voice.
-        folder: Folder of everything.
-        options: Settings.
-        sensitivity: What each group alone does and saves.
-    """
+    """A search of one voice."""
 
     def __init__(
         self, voice: GraphModel, folder: Path, options: SearchOptions, sensitivity: Sensitivity

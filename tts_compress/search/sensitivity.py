@@ -107,11 +107,6 @@ def find_sensitivity(
     """Measure each group of layers of a voice alone in each format.
 
     A run into the same folder that was interrupted goes on where it ended.
-
-    Args:
-        model: A voice of one ONNX graph, or its spec.
-        output: Folder for measurements that another run can use.
-        options: Settings.
     """
     options = options or SensitivityOptions()
     opened = open_model(model) if isinstance(model, str | Path) else model
@@ -180,13 +175,7 @@ def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, 
 
 
 class _Experiment:
-    """Trials of one voice; what an earlier run into the folder measured is not measured again.
-
-    Args:
-        voice: The voice.
-        folder: For measurements.
-        options: Settings.
-    """
+    """Trials of one voice; what an earlier run into the folder measured is not measured again."""
 
     def __init__(self, voice: GraphModel, folder: Path, options: SensitivityOptions) -> None:
         self._folder, self._options = folder, options
@@ -288,13 +277,7 @@ class _Experiment:
         stated: dict[str, Any],
         measure: Callable[[], _ValueT],
     ) -> _ValueT:
-        """Return a value from its file; if there is none, measure it and write one.
-
-        Args:
-            kind: Type of the file.
-            stated: What decides the value besides the voice, its texts and the settings.
-            measure: Returns the value.
-        """
+        """Return a value from its file; if there is none, measure it and write one."""
         made_from = self._made_from | stated
         name = short_hash(json.dumps(made_from, sort_keys=True))
         path = self._folder / "measurements" / f"{name}.json"

@@ -78,13 +78,6 @@ def merge_reports(
 ) -> SweepReport:
     """Return the document of what is done, and put every pair's report where people find it.
 
-    Args:
-        plan: The plan.
-        results: The results of units.
-        units: All units.
-        failures: What could not even be planned.
-        progress: Is advanced with each report.
-
     A report that cannot be read, or is of something else than its unit, is a failure of its pair.
     """
     done = results.keys()

@@ -134,12 +134,6 @@ def run_units(
 
     Units that fail are noted in the results by whoever does them, and those that need them are left
     out. Units that no worker survives are returned, with the reason by key.
-
-    Args:
-        tasks: The units.
-        finished: Keys of units that are done.
-        executor: Opens what does them.
-        progress: Is advanced as units end.
     """
     done, lost = set(finished), dict[str, str]()
     for phase, kinds in PHASES.items():

@@ -46,12 +46,7 @@ _WORK = "sweep.work"
 
 
 class UnitRunner:
-    """Does units, one after the other, and responds to the requests of a `UnitProcess`.
-
-    Args:
-        plan: The plan.
-        scratch: A folder for what is needed meanwhile.
-    """
+    """Does units, one after the other, and responds to the requests of a `UnitProcess`."""
 
     def __init__(self, plan: OpenPlan, scratch: Path) -> None:
         self._plan = plan

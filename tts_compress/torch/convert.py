@@ -230,12 +230,7 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
 
 
 def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
-    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU.
-
-    Args:
-        root: The module.
-        recipe: The format of each layer.
-    """
+    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU."""
     devices = _devices(root)
     asked = {rule.activations for rule in recipe.component} & _EIGHT_BITS
     if Activations.FLOAT8 in asked:

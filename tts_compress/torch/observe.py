@@ -151,12 +151,7 @@ class _RunningMoments:
 
 
 class _Pass:
-    """One run of the calibration data, with moments for as many layers as memory allows.
-
-    Args:
-        alone: Layers that share with no other.
-        budget_bytes: Memory for all moments.
-    """
+    """One run of the calibration data, with moments for as many layers as memory allows."""
 
     def __init__(self, alone: frozenset[str], budget_bytes: int) -> None:
         self.calls: Counter[str] = Counter()

@@ -59,12 +59,7 @@ Run = Callable[[int, Feeds, Seed], list[Any]]
 
 
 class Caller:
-    """Runs the graphs of a voice one after the other, each as often as its contract states.
-
-    Args:
-        found: The contract, with the files that it names.
-        parts: The graphs that it explains, in their order.
-    """
+    """Runs the graphs of a voice one after the other, each as often as its contract states."""
 
     def __init__(self, found: Explained, parts: tuple[Part, ...]) -> None:
         contract = found.contract
@@ -110,13 +105,7 @@ class Caller:
         return feeds
 
     def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
-        """Return what all graphs returned, or those before a position.
-
-        Args:
-            run: Runs a graph.
-            call: What is spoken.
-            until: Place of the first graph that is not run.
-        """
+        """Return what all graphs returned, or those before a position."""
         made: Made = {}
         for position, part in enumerate(self._parts[:until]):
             for feeds, seed in self._rounds(position, call, made):

@@ -61,11 +61,7 @@ class _VoiceConfig(_Table):
 
 
 class PiperFile:
-    """The configuration of a Piper voice.
-
-    Args:
-        path: The file.
-    """
+    """The configuration of a Piper voice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

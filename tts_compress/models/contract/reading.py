@@ -133,14 +133,7 @@ def read_signature(path: Path) -> Signature:
 
 
 def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
-    """Return the graph that comes first, explained.
-
-    Args:
-        path: Its file.
-        signature: What it reads and returns.
-        contract: The contract.
-        stated: The contract's name in errors.
-    """
+    """Return the graph that comes first, explained."""
     roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
     return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
 

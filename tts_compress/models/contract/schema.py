@@ -146,13 +146,7 @@ ROLES = (*LEADING_ROLES, "output", "step", "steps")
 
 
 def source_of(name: str, role: Input, step: int = 0) -> str | None:
-    """Return the output that an input is given in a round of a loop; None for other values.
-
-    Args:
-        name: Name of the input.
-        role: Its table in the contract.
-        step: The round, from 0.
-    """
+    """Return the output that an input is given in a round of a loop; None for other values."""
     if step and role.next is not None:
         return role.next
     return role.output or name if isinstance(role, OutputInput) else None

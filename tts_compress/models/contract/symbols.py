@@ -105,9 +105,6 @@ class Lexicon:
     """Words of a file; of writing without spaces the longest ones that are there.
 
     Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does.
-
-    Args:
-        words: Ids and tones by word.
     """
 
     def __init__(self, words: Mapping[str, tuple[tuple[int, int], ...]]) -> None:
@@ -132,12 +129,7 @@ class Lexicon:
 
 
 class Phonemes:
-    """espeak-ng's phonemes of each sentence, by piper's binding.
-
-    Args:
-        spell: Gives phonemes their ids.
-        language: An espeak-ng voice name.
-    """
+    """espeak-ng's phonemes of each sentence, by piper's binding."""
 
     def __init__(self, spell: Characters, language: str) -> None:
         self._spell = spell
@@ -152,14 +144,7 @@ class Phonemes:
 
 
 class Speller:
-    """Turns texts into the symbols of each call.
-
-    Args:
-        tokens: The contract's table.
-        language: The contract's language.
-        folders: Folders with its vocabulary and lexicon.
-        config: The file of a Piper voice.
-    """
+    """Turns texts into the symbols of each call."""
 
     def __init__(
         self, tokens: Tokens, language: str | None, folders: Folders, config: PiperFile | None

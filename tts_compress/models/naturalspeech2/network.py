@@ -293,13 +293,7 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 def check_settings(
     config: dict[str, Any], where: str, options: NS2Options = NS2Options()
 ) -> NS2Settings:
-    """Return the settings that a configuration of Amphion's states.
-
-    Args:
-        config: With what it is built on.
-        where: Its place, for errors.
-        options: Options of the solver, which it does not state.
-    """
+    """Return the settings that a configuration of Amphion's states."""
     model, preprocess = config.get("model"), config.get("preprocess")
     if not isinstance(model, dict):
         raise ModelError(f"{where} has no section 'model'; give a configuration of NaturalSpeech2")

@@ -20,12 +20,7 @@ _MAX_FRAMES = 60_000  # a quarter of an hour; the alignment takes frames times t
 
 @contextmanager
 def bounded(predictor: nn.Module, frames: Callable[[Tensor], float]) -> Iterator[None]:
-    """Refuse durations that no memory can hold, such as those of damaged weights, in the block.
-
-    Args:
-        predictor: The module that predicts them.
-        frames: Returns their sum in frames, of the module's output.
-    """
+    """Refuse durations that no memory can hold, such as those of damaged weights, in the block."""
 
     def check(_module: Any, _inputs: Any, found: Tensor) -> None:
         total = frames(found)
@@ -99,15 +94,7 @@ def read_tokenizer(directory: Path) -> Any:
 def tokenize(
     tokenizer: Any, text: str, rows: int, longest: int, **options: Any
 ) -> dict[str, Tensor]:
-    """Return the official model's inputs for a text.
-
-    Args:
-        tokenizer: The official tokenizer.
-        text: The text.
-        rows: Rows of the model's embedding.
-        longest: Most tokens of a text.
-        options: Options of the tokenizer.
-    """
+    """Return the official model's inputs for a text."""
     check_text(text)
     _require_romanizer(tokenizer, text)
     with model_errors(f"the tokenizer cannot read {text[:40]!r}"), _packages(), quiet():

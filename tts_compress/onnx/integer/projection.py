@@ -48,13 +48,7 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
 
 
 def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
-    """Emit a convolution on codes whose result is real, (B, C, T) in FP32.
-
-    Args:
-        emitter: Has the codes of its input.
-        node: The convolution.
-        together: The result of `samples_at_once`.
-    """
+    """Emit a convolution on codes whose result is real, (B, C, T) in FP32."""
     graph, stem = emitter.graph, node.output[0]
     plain = read_convolution(graph, node)
     assert plain is not None

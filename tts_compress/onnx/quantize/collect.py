@@ -74,14 +74,7 @@ def collect_extremes(
 def collect_windows(
     model: onnx.ModelProto, axes: Mapping[str, int], frames: int, calls: Iterable[Feeds]
 ) -> Iterator[dict[str, npt.NDArray[np.float32]]]:
-    """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor.
-
-    Args:
-        model: The graph.
-        axes: The tensors, and the axis along which at most `frames` are kept.
-        frames: Number of frames.
-        calls: Inputs.
-    """
+    """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor."""
 
     def watch(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
         return _middle(tensor, prefix, axes[tensor], frames)

@@ -111,13 +111,7 @@ class Decision(LayerRecord):
 def decide(
     model: onnx.ModelProto, recipe: Recipe, lengths: Collection[str] = frozenset()
 ) -> list[Decision]:
-    """Return a decision for every operator with weights, and for every other one a rule names.
-
-    Args:
-        model: A prepared graph.
-        recipe: Decides by module.
-        lengths: Outputs of the graph that decide durations.
-    """
+    """Return a decision for every operator with weights, and for every other one a rule names."""
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
@@ -171,11 +165,7 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
 
 
 def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
-    """Return the outputs of the operators whose ranges are by channel; True if one is rounded.
-
-    Args:
-        decisions: Of which there may be several for an operator.
-    """
+    """Return the outputs of the operators whose ranges are by channel; True if one is rounded."""
     chosen = [d for d in decisions if d.activations in BY_CHANNEL]
     rounded = {d.output for d in chosen if d.activations == Activations.CHANNELS}
     return {d.output: d.output in rounded for d in chosen}

@@ -32,13 +32,7 @@ refuses."""
 def halve(
     graph: Graph, decisions: Sequence[Decision], lengths: Collection[str] = frozenset()
 ) -> None:
-    """Run modules with `activations = "float16"`, and safe operators between, in float16.
-
-    Args:
-        graph: A prepared graph.
-        decisions: The format of each operator.
-        lengths: Outputs of the graph that decide durations.
-    """
+    """Run modules with `activations = "float16"`, and safe operators between, in float16."""
     halved = {d.output: d.module for d in decisions if d.activations == Activations.FLOAT16}
     if not halved:
         return

@@ -49,13 +49,6 @@ def wide_weight(
 ) -> tuple[str, Array]:
     """Store a weight in eight or four bits, once for all operators that share it.
 
-    Args:
-        graph: The graph.
-        weight: Its name.
-        decision: For the operator.
-        codes: How weights are rounded.
-        multiplied: True if integer kernels multiply its codes; see `round_weight`.
-
     Returns:
         The tensor that holds it as FP32 at run time, and its scales.
     """

@@ -160,12 +160,6 @@ def build_student(
     """Return a subgraph of a prepared graph that rounds as its converted form will.
 
     Ranges start as post-training calibration chose them; their observers are off.
-
-    Args:
-        conversion: The decisions and observed ranges; not changed.
-        subgraph: A part of its graph.
-        calibration: Settings of the observers.
-        learned_ranges: True to train ranges.
     """
     plan = plan_rounding(conversion)
     decisions = {d.output: d for d in conversion.decisions if d.weights != "float32"}

@@ -239,11 +239,6 @@ def _converted(
     """Return the function that a student's part of the finished graph computes.
 
     That graph is what will be saved, run by onnxruntime.
-
-    Args:
-        conversion: The teacher, prepared.
-        inputs: Any inputs of the student, for their types.
-        student: The task's own, or a copy of it with other values.
     """
     finished = feed_noise(convert(learned_conversion(conversion, student)))
     part = extract_subgraph(finished, student.inputs, student.outputs).model

@@ -137,11 +137,7 @@ def _fold_parametrizations(module: nn.Module) -> None:
 
 
 class OpenAttention(nn.Module):
-    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation.
-
-    Args:
-        closed: The module whose weights it shares.
-    """
+    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation."""
 
     def __init__(self, closed: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -284,11 +280,7 @@ def replace_snake(module: nn.Module) -> BlockedSnake | None:
 
 
 class TransposedLinear(nn.Linear):
-    """A linear layer equal to a `Conv1D` of transformers, with that module's attributes.
-
-    Args:
-        upstream: The module whose weights it shares.
-    """
+    """A linear layer equal to a `Conv1D` of transformers, with that module's attributes."""
 
     upstream_names: ClassVar[list[str]] = ["nf", "nx"]
 
