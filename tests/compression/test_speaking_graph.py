@@ -17,7 +17,7 @@ from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,8 +26,7 @@ from tts_compress.onnx.quantize.convert import (
 )
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.schemes import Quality, find_quality, find_scheme
+from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

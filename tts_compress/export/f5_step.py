@@ -144,7 +144,7 @@ class Step(nn.Module):
         embedding = self.time_embed(self.times)
         norms = [block.attn_norm for block in self.transformer_blocks]
         for norm in [*norms, self.norm_out]:
-            norm.linear = _Table(norm.linear(norm.silu(embedding)))
+            norm.linear = _Row(norm.linear(norm.silu(embedding)))
             norm.silu = nn.Identity()
         self.time_embed = nn.Identity()
 
@@ -164,7 +164,7 @@ class _Input(nn.Module):
         return mixed + positions
 
 
-class _Table(nn.Module):
+class _Row(nn.Module):
     """Rows of a table, chosen by a product: quantizers would take a lookup for an embedding."""
 
     def __init__(self, rows: torch.Tensor) -> None:

@@ -91,8 +91,8 @@ class OnnxModel:
 
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph."""
-        found = self.parts[part]
-        return read_graph(found.path) if found.held is None else copy_model(found.held)
+        stored = self.parts[part]
+        return read_graph(stored.path) if stored.held is None else copy_model(stored.held)
 
     def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
         """Return this model with other graphs in the place of some; nothing is written."""
@@ -111,18 +111,18 @@ class OnnxModel:
         A component of the first graph is the first part of its modules' names; operators without
         one are `unnamed`. Each other graph is one component.
         """
-        found = _components_of(self.graph().graph)
+        components = _components_of(self.graph().graph)
         for name in self.parts:
             if name:
-                found[name] = _joined(name, _components_of(self.graph(name).graph))
-        return found
+                components[name] = _joined(name, _components_of(self.graph(name).graph))
+        return components
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
         model = self.graph()
         inputs = ", ".join(plain(str(expected)) for expected in graph_inputs(model).values())
         outputs = ", ".join(plain(value.name) for value in model.graph.output)
-        found = {"inputs": inputs, "outputs": outputs}
+        properties = {"inputs": inputs, "outputs": outputs}
         deciding = duration_outputs(model, self.parts[""].lengths)
         initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)
         modules = dict.fromkeys(
@@ -130,7 +130,7 @@ class OnnxModel:
             for node in model.graph.node
             if deciding.intersection(node.output) and weights.find(node) is not None
         )
-        return found | ({"durations": ", ".join(modules)} if modules else {})
+        return properties | ({"durations": ", ".join(modules)} if modules else {})
 
     def files(self) -> ModelFiles:
         """Return the `.onnx` files, and the files beside them that decide how they are run."""
@@ -186,11 +186,11 @@ def _components_of(graph: onnx.GraphProto) -> dict[str, Component]:
     operators: dict[str, Counter[str]] = {}
     tensors: dict[str, dict[str, onnx.TensorProto]] = {}
     for node in graph.node:
-        found = weights.find_all(node)
-        if found:
+        stored = weights.find_all(node)
+        if stored:
             name = module_of(node, initializers).split(".")[0] or "unnamed"
             operators.setdefault(name, Counter())[node.op_type] += 1
-            tensors.setdefault(name, {}).update({weight.name: weight for weight in found})
+            tensors.setdefault(name, {}).update({weight.name: weight for weight in stored})
     return {
         name: Component(
             name=name,
@@ -297,8 +297,8 @@ class OnnxVoice(OnnxModel):
         named = self.contract.components
         if not named:
             return found
-        own = {name: replace(found[name], role=named[name]) for name in named if name in found}
-        return own | {name: found[name] for name in self.parts if name}
+        listed = {name: replace(found[name], role=named[name]) for name in named if name in found}
+        return listed | {name: found[name] for name in self.parts if name}
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""

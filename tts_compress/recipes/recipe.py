@@ -9,8 +9,15 @@ from pydantic import Field, model_validator
 
 from tts_compress.config import Card, Config, ConfigFile, card_problems, data_file, read_config
 from tts_compress.errors import RecipeError
-from tts_compress.recipes.formats import CALIBRATED, Activations, Algorithm, Observer, Weights
-from tts_compress.recipes.schemes import SCHEMES, Quality
+from tts_compress.recipes.formats import (
+    CALIBRATED,
+    SCHEMES,
+    Activations,
+    Algorithm,
+    Observer,
+    Quality,
+    Weights,
+)
 
 Format: TypeAlias = Literal["qdq", "qoperator"]
 """Forms of `static` in an ONNX graph: `qdq` puts quantize-dequantize pairs around standard

@@ -45,11 +45,13 @@ def read_contract_table(path: Path) -> dict[str, Any]:
     return _merged(read_contract_table(data_file(SHIPPED, base)), table)
 
 
-def _merged(base: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    both = [key for key in own if isinstance(own[key], dict) and isinstance(base.get(key), dict)]
+def _merged(base: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    both = [
+        key for key in table if isinstance(table[key], dict) and isinstance(base.get(key), dict)
+    ]
     # A table of another role, or of symbols, is another table.
-    kept = [key for key in both if key != "vocabulary" and "role" not in own[key]]
-    return base | own | {key: _merged(base[key], own[key]) for key in kept}
+    kept = [key for key in both if key != "vocabulary" and "role" not in table[key]]
+    return base | table | {key: _merged(base[key], table[key]) for key in kept}
 
 
 def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) -> Any:
@@ -69,8 +71,8 @@ def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) ->
     if not isinstance(key, str) or value.keys() - {kind, "default"}:
         return {name: resolved(item, stated, path) for name, item in value.items()}
     if key in stated.get(kind, {}):
-        found = stated[kind][key]
-        return _parsed(found) if kind == "metadata" else found
+        replacement = stated[kind][key]
+        return _parsed(replacement) if kind == "metadata" else replacement
     if "default" in value:
         return value["default"]
     raise RecipeError(
@@ -408,13 +410,13 @@ def _metadata(table: Any, folders: Folders) -> Mapping[str, str]:
         return {}  # the schema refuses what is no table, or no name of a file
 
 
-def _is_whole(found: Explained) -> bool:
+def _is_whole(explained: Explained) -> bool:
     """Return True if the graphs and styles of a contract lie there, of the right shapes."""
     try:
-        for part in found.parts():
+        for part in explained.parts():
             for role in part.roles.values():
                 if isinstance(role, StyleInput):
-                    read_styles(role, found.folders)
+                    read_styles(role, explained.folders)
     except (ModelError, RecipeError):
         return False
     return True

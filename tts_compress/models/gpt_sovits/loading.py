@@ -156,7 +156,7 @@ class Official:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class GptSovitsNetworks:
     """A model in memory."""
 
     official: Official
@@ -164,12 +164,12 @@ class Loaded:
     root: nn.Module
     tokenizer: Any  # the text encoder's
 
-    def with_root(self, root: nn.Module) -> "Loaded":
+    def with_root(self, root: nn.Module) -> "GptSovitsNetworks":
         """Return the same with other networks."""
         return replace(self, root=root)
 
 
-def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loaded:
+def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> GptSovitsNetworks:
     """Read an original, or an artifact whose weights never become larger than they are stored."""
     from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
@@ -187,7 +187,9 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loa
         fold_weight_norm(root)
         folder = paths["bert"]
     tokenizer = _pretrained("AutoTokenizer", folder.resolve())  # it is asked for its folder
-    return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
+    return GptSovitsNetworks(
+        official=official, settings=settings, root=root.eval(), tokenizer=tokenizer
+    )
 
 
 def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
@@ -219,7 +221,12 @@ def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
 
 
 def write_official(
-    loaded: Loaded, source: GptSovitsSource, prompt: Prompt, directory: Path, *, force: bool
+    loaded: GptSovitsNetworks,
+    source: GptSovitsSource,
+    prompt: Prompt,
+    directory: Path,
+    *,
+    force: bool,
 ) -> None:
     """Write the T2S and the SoVITS model as upstream's training does, all or nothing.
 

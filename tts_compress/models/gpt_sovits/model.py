@@ -19,7 +19,7 @@ from tts_compress.models.base import Objective, Speaking, Tokens, check_text
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.loading import (
-    Loaded,
+    GptSovitsNetworks,
     check_frontend,
     load_networks,
     words_of,
@@ -47,7 +47,11 @@ class GptSovitsSpeech:
     """
 
     def __init__(
-        self, loaded: Loaded, options: GptSovitsOptions, recording: Path, spoken: str | None
+        self,
+        loaded: GptSovitsNetworks,
+        options: GptSovitsOptions,
+        recording: Path,
+        spoken: str | None,
     ) -> None:
         self._official = loaded.official
         self._words = str(loaded.tokenizer.name_or_path)
@@ -126,7 +130,7 @@ class GptSovitsSpeech:
             return method(text, language, version)
 
 
-def assemble(loaded: Loaded) -> Any:
+def assemble(loaded: GptSovitsNetworks) -> Any:
     """Return an official `TTS` object that speaks with loaded networks, on the processor.
 
     Upstream's constructor reads pickles and writes into the clone; and where speaking fails, its
@@ -245,7 +249,7 @@ _NAMED_CALLS = {  # methods that upstream calls on components, by component
 }
 
 
-class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]):
+class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, GptSovitsNetworks]):
     """A GPT-SoVITS model, from its files or compressed in memory.
 
     It is opened from upstream's `tts_infer.yaml`, from the paths of a T2S and a SoVITS model with a

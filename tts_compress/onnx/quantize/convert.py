@@ -28,9 +28,8 @@ from tts_compress.onnx.quantize.decisions import (
     static_outputs,
 )
 from tts_compress.onnx.quantize.equalize import equalize_channels
-from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
-from tts_compress.onnx.quantize.operators import quantize_dynamically, store_weights
+from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
