@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks, simple_commands
 from tts_compress.cli import main
-from tts_compress.compression import calibration
+from tts_compress.compression import workbench
 from tts_compress.evaluation import run as evaluation_run
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.recipes.recipe import CalibrationSet, read_calibration_set
@@ -90,7 +90,7 @@ def ready(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for ending in ("", ".json"):
         shutil.copy(f"{demo}{ending}", folder / f"voice.onnx{ending}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "read_calibration_set", _few)
+        patch.setattr(workbench, "read_calibration_set", _few)
         for model, name in ((str(folder / "voice.onnx"), "voice-int8"), ("demo", "demo-int8")):
             words = ["quantize", model, "--output", str(folder / "out" / name), "--no-time"]
             assert main(words) == 0
@@ -117,7 +117,7 @@ def test_blocks_of_a_page_run_one_after_the_other(
     (tmp_path / "tts_compress").symlink_to(ROOT / "tts_compress")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(evaluation_run, "read_suite", _short)
-    monkeypatch.setattr(calibration, "read_calibration_set", _few)
+    monkeypatch.setattr(workbench, "read_calibration_set", _few)
     blocks = [block for block in read_blocks(page) if _is_run(block)]
     made = {word for b in blocks for word in re.findall(r"--output (out/\S+)", b.text)}
     for folder in made:  # what the page makes itself is not there yet

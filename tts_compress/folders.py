@@ -23,11 +23,7 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents.
-
-    Raises:
-        ArtifactError: It cannot be created.
-    """
+    """Create a directory and its parents."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -123,11 +119,7 @@ def _remove_leftovers(parent: Path) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Return a descriptor that holds a folder; None if another has it.
-
-    Raises:
-        OSError: There is no such folder, or it cannot be opened.
-    """
+    """Return a descriptor that holds a folder; None if another has it."""
     if not _can_lock():
         return None
     import fcntl

@@ -1,22 +1,12 @@
 """Options of commands, declared with the fields of the dataclasses that hold their values."""
 
 from dataclasses import field
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 _T = TypeVar("_T")
 
 USAGE = "usage"
-"""Key of a field's `Usage` in its metadata."""
-
-
-class Usage(NamedTuple):
-    """Line of an option in a command's help."""
-
-    form: str
-    """Its flag and the name of its value, such as `--output DIR`."""
-
-    meaning: str
-    """Parentheses at the end state a default that is no value, such as `(all processors)`."""
+"""Key of a field's form and meaning in its metadata."""
 
 
 def option(default: _T, form: str, meaning: str) -> _T:
@@ -24,7 +14,8 @@ def option(default: _T, form: str, meaning: str) -> _T:
 
     Args:
         default: Value of the field where the option is not given.
-        form: Its flag and the name of its value, as in `Usage`.
-        meaning: Its help, as in `Usage`; a default that is a value is added to it.
+        form: Its flag and the name of its value, such as `--output DIR`.
+        meaning: Its help; a default that is a value is added to it. Parentheses at the end state
+            one that is no value, such as `(all processors)`.
     """
-    return field(default=default, metadata={USAGE: Usage(form, meaning)})
+    return field(default=default, metadata={USAGE: (form, meaning)})

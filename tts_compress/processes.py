@@ -28,12 +28,7 @@ _PARENT = "TTS_COMPRESS_PARENT"
 
 
 class ChildEndedError(Exception):
-    """A child ended, or was ended because it did not respond in time.
-
-    Args:
-        code: Its exit code, negative for a signal.
-        late: True if it did not respond in time.
-    """
+    """A child ended, or was ended because it did not respond in time."""
 
     def __init__(self, code: int, *, late: bool) -> None:
         self.code = code
@@ -49,9 +44,6 @@ class Child:
         command: The program, which calls `serve`, and its arguments.
         environment: Its variables; by default this process's.
         stderr: File that takes what it prints to standard error; None drops that.
-
-    Raises:
-        OSError: It cannot be started.
     """
 
     def __init__(
@@ -85,11 +77,7 @@ class Child:
         self._end = weakref.finalize(self, _end, self._process, passed[1:], os.getpid())
 
     def ask(self, request: Mapping[str, object] | None, timeout_s: float) -> Answer:
-        """Return the response to a request; for None, the first line: that it is ready.
-
-        Raises:
-            ChildEndedError: It ended, or did not respond within `timeout_s`.
-        """
+        """Return the response to a request; for None, the first line: that it is ready."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if request is not None:

@@ -50,11 +50,7 @@ class Spent(NamedTuple):
 
 
 class Stopwatch:
-    """Passes reports on, and notes how long each stage takes.
-
-    Args:
-        progress: Receives the reports.
-    """
+    """Passes reports on, and notes how long each stage takes."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -71,12 +67,7 @@ class Stopwatch:
 
 
 class ComponentProgress:
-    """Reports the work on one component of a model, under its name.
-
-    Args:
-        component: Its name.
-        progress: Receives the reports.
-    """
+    """Reports the work on one component of a model, under its name."""
 
     def __init__(self, component: str, progress: Progress) -> None:
         self._component = component

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.report import COLORS, MISSING, table, write_report
 from tts_compress.evaluation.formatting import signed
-from tts_compress.recipes.schemes import Quality
+from tts_compress.recipes.formats import Quality
 
 FASTEST = "int8@fast"
 """Seconds of making are compared with its."""

@@ -16,7 +16,7 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file, data_names, demo_voice
 from tts_compress.evaluation.gates import gate, read_gates
 from tts_compress.evaluation.suite import read_suite
-from tts_compress.inspection import inspect_model, inspection_tables
+from tts_compress.inspection.components import inspect_model, inspection_tables
 from tts_compress.models import open_model
 from tts_compress.models.base import TTSModel
 from tts_compress.recipes.family import find_recipe

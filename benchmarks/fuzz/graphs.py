@@ -17,7 +17,7 @@ from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 _SCHEMES = ("int8-weight-only", "int8-dynamic", "fp16", "int8", "int4-weight-only")
 

@@ -20,11 +20,11 @@ from tts_compress.evaluation.metrics.error_rates import METRICS
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.groups import find_groups
+from tts_compress.recipes.recipe import find_groups
 from tts_compress.report.card import weights_of
 from tts_compress.search.choices import Space, find_formats
 from tts_compress.search.measure import MeasuredDamage
-from tts_compress.search.study import StudyOptions, explore
+from tts_compress.search.search import StudyOptions, explore
 from tts_compress.sweep.plan import Identity, Opened, read_plan, units_of
 from tts_compress.sweep.report import merge_reports, table_of
 from tts_compress.sweep.results import open_results

@@ -129,7 +129,7 @@ def random_network(changes: Mapping[str, Any]) -> Any:
     import torch
     from piper.train.vits.models import SynthesizerTrn
 
-    from tts_compress.models.piper_checkpoint import _COMPUTED, _DEFAULTS
+    from tts_compress.models.piper import _COMPUTED, _DEFAULTS
 
     hyper = _DEFAULTS | dict(changes)
     torch.manual_seed(0)

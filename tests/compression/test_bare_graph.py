@@ -18,7 +18,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

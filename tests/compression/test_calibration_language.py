@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.compression.calibration import read_texts
+from tts_compress.compression.workbench import read_texts
 from tts_compress.config import data_file
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.recipes.recipe import Calibration

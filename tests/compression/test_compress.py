@@ -16,7 +16,7 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
 from tts_compress.recipes.family import schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

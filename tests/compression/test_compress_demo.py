@@ -11,7 +11,7 @@ from tts_compress.compression import compress
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.recipes.family import schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from pathlib import Path

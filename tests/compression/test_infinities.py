@@ -15,7 +15,7 @@ from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -16,13 +16,12 @@ from tts_compress.compression.quality import Option, choose, select
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.durations import length_outputs
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.recipes.formats import Activations, Quality, Weights
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.recipes.schemes import Quality
 
 _JOB = Job(seed=0, progress=Silent())
 

@@ -13,11 +13,11 @@ from tts_compress.compression import compress
 from tts_compress.inspection.components import inspect_model
 from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
-from tts_compress.onnx.durations import duration_outputs
 from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

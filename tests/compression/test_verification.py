@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
-from tts_compress.compression.verification import run_original, verify
+from tts_compress.compression.comparison import run_original, verify
 from tts_compress.errors import MissingExtraError, ModelError, QuantizationError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph
@@ -20,7 +20,7 @@ from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.quantize.convert import count_arithmetic
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

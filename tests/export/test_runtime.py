@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError
 torch = pytest.importorskip("torch")
 
 from tts_compress.export import OnnxDac, OnnxModule  # noqa: E402
-from tts_compress.export.tracing import write_graph  # noqa: E402
+from tts_compress.export.graphs import write_graph  # noqa: E402
 
 if TYPE_CHECKING:
     from pathlib import Path

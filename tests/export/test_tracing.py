@@ -12,7 +12,7 @@ from tts_compress.errors import ArtifactError, ModelError
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.export.tracing import OPSET, copy_shell, write_graph  # noqa: E402
+from tts_compress.export.graphs import OPSET, copy_shell, write_graph  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.inspection import check_runtime, runtime_names
-from tts_compress.inspection.runtimes import find_runtimes
+from tts_compress.inspection.check import check_runtime
+from tts_compress.inspection.runtimes import find_runtimes, runtime_names
 from tts_compress.models import open_model
 from tts_compress.onnx.session import open_session
 

@@ -9,10 +9,10 @@ import pytest
 
 from tts_compress.cli import main
 from tts_compress.errors import TextError
-from tts_compress.inspection import components, inspect_model, time_shares
-from tts_compress.inspection.components import component_of
+from tts_compress.inspection import components
+from tts_compress.inspection.components import component_of, inspect_model, time_shares
 from tts_compress.models import load
-from tts_compress.onnx.profile import _by_operator
+from tts_compress.onnx.session import _by_operator
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.cli import main
 from tts_compress.errors import ModelError
-from tts_compress.inspection import speed_ratio
+from tts_compress.inspection.components import speed_ratio
 from tts_compress.models import load, open_model
 from tts_compress.models.base import Model
 from tts_compress.onnx.session import Feeds
@@ -64,7 +64,7 @@ def test_a_slower_model_is_remarked_when_it_is_made(
     ratio: float | None,
     warned: bool,
 ) -> None:
-    monkeypatch.setattr("tts_compress.inspection.speed_ratio", lambda *_: ratio)
+    monkeypatch.setattr("tts_compress.inspection.components.speed_ratio", lambda *_: ratio)
     arguments = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "x")]
     assert main([*arguments, "--json"]) == 0
     printed = capsys.readouterr()

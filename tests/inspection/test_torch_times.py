@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.inspection import components, time_shares
+from tts_compress.inspection import components
+from tts_compress.inspection.components import time_shares
 from tts_compress.models.base import Component, Speaking, TorchModel
 from tts_compress.models.speakers import NO_SPEAKERS
 

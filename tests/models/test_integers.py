@@ -17,7 +17,7 @@ from onnxruntime.quantization import (
 )
 
 from tts_compress.environment import Processor
-from tts_compress.inspection import inspect_model, inspection_tables
+from tts_compress.inspection.components import inspect_model, inspection_tables
 from tts_compress.models import load, open_model
 from tts_compress.models.integers import (
     IntegerLayers,

@@ -55,7 +55,7 @@ def test_export_speaks_as_the_network_does(
     few_flows: Callable[[], AbstractContextManager[None]],
 ) -> None:
     """Against the training class itself, without noise."""
-    from tts_compress.models.piper_checkpoint import _DEFAULTS, _build
+    from tts_compress.models.piper import _DEFAULTS, _build
 
     with few_flows():
         checkpoint = make_checkpoint()

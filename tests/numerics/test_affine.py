@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_compress.numerics.affine import Affine
+from tts_compress.numerics.ranges import Affine
 
 _ends = st.floats(-1e30, 1e30)
 

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts_compress.numerics.four_bits import round_blocks
-from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_blocks
 
 
 def _weight(seed: int, shape: tuple[int, ...] = (12, 32, 3)) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram, choose_range
+from tts_compress.numerics.ranges import Histogram, choose_range
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 

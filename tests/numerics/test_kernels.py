@@ -149,7 +149,7 @@ def test_linear_layers_of_torch(
 def test_convolutions_of_torch(inputs: int, taps: int) -> None:
     torch = pytest.importorskip("torch")
     from tts_compress.torch.layers.geometry import Geometry
-    from tts_compress.torch.layers.integer_convolution import Int8Conv1d
+    from tts_compress.torch.layers.integer import Int8Conv1d
 
     weight = _pairs(inputs, taps)
     state = {

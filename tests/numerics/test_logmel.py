@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio
-from tts_compress.numerics.mel import mel_filters
-from tts_compress.numerics.spectra import FLOOR_DB, MELS, log_mel, window_length
+from tts_compress.numerics.spectra import FLOOR_DB, MELS, log_mel, mel_filters, window_length
 
 
 @pytest.mark.parametrize(

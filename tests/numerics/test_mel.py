@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tts_compress.numerics.mel import mel_filters
+from tts_compress.numerics.spectra import mel_filters
 
 
 def test_each_filter_rises_to_one_at_most_and_overlaps_the_next() -> None:

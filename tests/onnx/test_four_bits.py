@@ -10,15 +10,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tts_compress.numerics.four_bits import round_blocks
-from tts_compress.onnx.four_bits import EXPAND, has_even_blocks, store_blocks
+from tts_compress.numerics.weights import round_blocks
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import WeightFinder
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session
+from tts_compress.onnx.weight_codes import EXPAND, has_even_blocks, store_blocks
 
 if TYPE_CHECKING:
-    from tts_compress.numerics.four_bits import Blocks
+    from tts_compress.numerics.weights import Blocks
 
 _SHAPE = (24, 16, 3)
 

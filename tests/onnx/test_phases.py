@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.phases import phase_outputs
+from tts_compress.onnx.precision import phase_outputs
 
 _SAMPLES = 24_000
 

@@ -23,7 +23,7 @@ from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

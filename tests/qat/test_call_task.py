@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress import find_recipe
-from tts_compress.models.distillation import Call, Objective
+from tts_compress.models.base import Call, Objective
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
 from tts_compress.qat.task import TrainingTask

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.qat.fake_quantize import switch_fake_quant
-from tts_compress.qat.losses import kl_divergence, waveform_loss
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.task import TrainingTask
+from tts_compress.qat.task import TrainingTask, kl_divergence, waveform_loss
 from tts_compress.qat.training import module_task
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import TTSCompressError
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective
 
 torch = pytest.importorskip("torch")
-losses = pytest.importorskip("tts_compress.qat.losses")
+losses = pytest.importorskip("tts_compress.qat.task")
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective
 
 torch = pytest.importorskip("torch")
 recorded_calls = pytest.importorskip("tts_compress.qat.recorded_calls")

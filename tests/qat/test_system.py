@@ -12,12 +12,11 @@ from torch import Tensor, nn
 
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
-from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import describe
 from tts_compress.compression.modules import speaking
+from tts_compress.compression.workbench import read_texts
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import Tokens
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective, Tokens
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.progress import Silent
 from tts_compress.qat.options import TrainingOptions, TrainingRun

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import SchemeError
-from tts_compress.recipes.schemes import SCHEMES, find_scheme
+from tts_compress.recipes.formats import SCHEMES, find_scheme
 
 _NAMES = [scheme.name for scheme in SCHEMES]
 

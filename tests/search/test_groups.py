@@ -3,9 +3,9 @@
 import pytest
 
 from tts_compress.errors import RecipeError
-from tts_compress.onnx.profile import group_of
+from tts_compress.onnx.session import group_of
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.groups import find_groups
+from tts_compress.recipes.recipe import find_groups
 from tts_compress.search.choices import find_formats
 
 _MODULES = [

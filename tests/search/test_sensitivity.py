@@ -15,8 +15,7 @@ from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Rule
-from tts_compress.search.estimate import Estimator
-from tts_compress.search.measure import GraphComparison
+from tts_compress.search.measure import Estimator, GraphComparison
 from tts_compress.search.options import SensitivityOptions
 from tts_compress.search.outcome import write_result
 from tts_compress.search.sensitivity import find_sensitivity

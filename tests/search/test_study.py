@@ -15,13 +15,13 @@ from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Silent
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.groups import find_groups
+from tts_compress.recipes.recipe import find_groups
 from tts_compress.search import search as searching
 from tts_compress.search.choices import Choice, Space, find_formats
 from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import Point
-from tts_compress.search.study import StudyOptions, explore
+from tts_compress.search.search import StudyOptions, explore
 
 optuna = pytest.importorskip("optuna")
 

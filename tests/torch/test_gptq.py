@@ -13,13 +13,12 @@ from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import Speaking
-from tts_compress.numerics.gptq import gptq
-from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
+from tts_compress.numerics.weights import PAIR_LIMIT, gptq, neighbour_sums, round_weight
 from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
 from tts_compress.torch.layers.codes import group_scales, round_groups
+from tts_compress.torch.layers.floating import Int8WeightOnly
 from tts_compress.torch.layers.int4 import Int4Linear
-from tts_compress.torch.layers.weight_only import Int8WeightOnly
 from tts_compress.torch.observe import observe_moments
 
 if TYPE_CHECKING:

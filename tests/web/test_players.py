@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.web.plan import REFERENCE, Plan, write_plan
 from benchmarks.web.players import Played, play, what_is_missing
-from tts_compress.inspection import check_runtime
+from tts_compress.inspection.check import check_runtime
 from tts_compress.models import open_model
 
 if TYPE_CHECKING:

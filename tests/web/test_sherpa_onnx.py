@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tts_compress.inspection import check_runtime
+from tts_compress.inspection.check import check_runtime
 from tts_compress.models import load
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ Examples:
 from argparse import Namespace
 from dataclasses import asdict
 
-from tts_compress.cli.arguments import MODEL
-from tts_compress.cli.command import GATE_FAILED, GOOD, Command, Option, Output
+from tts_compress.cli.command import GATE_FAILED, GOOD, MODEL, Command, Option, Output
 
 COMMAND = Command(
     __doc__,
@@ -27,7 +26,8 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Print what each runtime does with the model; exit code 1 where one does not play it."""
-    from tts_compress.inspection import check_runtime, runtime_names, verdict_lines
+    from tts_compress.inspection.check import check_runtime, verdict_lines
+    from tts_compress.inspection.runtimes import runtime_names
     from tts_compress.models import open_model
 
     model = open_model(options.model)

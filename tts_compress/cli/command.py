@@ -1,4 +1,4 @@
-"""Commands of the program: their options and help, results and exit codes."""
+"""What commands are declared with: options, help, output, and the options that several share."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from textwrap import dedent, indent
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
-from tts_compress.errors import nearest
+from tts_compress.errors import ArtifactError, ModelError, nearest
 from tts_compress.options import USAGE
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import RenderableType
 
+    from tts_compress.models.base import Model
+
     OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
+    ModelT = TypeVar("ModelT", bound=Model)
 
 GOOD = 0
 GATE_FAILED = 1
@@ -129,13 +132,7 @@ def _settings(kind: Any, default: Any) -> dict[str, Any]:
 
 
 def options_from(arguments: Namespace, kind: type[OptionsT], **more: Any) -> OptionsT:
-    """Return a dataclass of the arguments that are named as its fields and were given.
-
-    Args:
-        arguments: The command line's.
-        kind: The dataclass; its other fields keep their defaults.
-        more: Fields that no argument holds.
-    """
+    """Return a dataclass of the arguments that are named as its fields and were given."""
     values = {field.name: getattr(arguments, field.name, None) for field in fields(kind)}
     stated = {
         name: tuple(value) if isinstance(value, list) else value
@@ -189,3 +186,52 @@ class Command:
         parser.epilog = f"examples:\n{examples}\n\nexit codes: {shown}\n\n{self.appendix}".rstrip()
         parser.usage, parser.description = self.usage, self.description
         parser.formatter_class = _Formatter
+
+
+MODEL = "such as demo, voice.onnx, out/demo-int8, f5-tts:DIR; all forms: `tts-compress --help`"
+"""Help of an argument that names a model."""
+
+
+def required_output(form: str, meaning: str) -> Option:
+    """Return the option of a command's output, which has to be given."""
+    return Option(form, meaning, type=path, required=True)
+
+
+NEW_ARTIFACT = (
+    required_output("--output DIR", "new folder, such as out/NAME-SCHEME"),
+    Option("--recipe TOML", "a recipe of your own (the family's)"),
+)
+CHECKOUT = Option(
+    "--checkout DIR", "your clone of GPT-SoVITS or Amphion, for models of these systems", type=path
+)
+PROMPT = (
+    Option("--reference WAV", "a recording to speak like", type=path),
+    Option("--reference-text TEXT", "transcript of it"),
+    Option("--description TEXT", "how to speak, in words"),
+    CHECKOUT,
+)
+
+
+REUSED = " (what was measured is used again)"
+"""Remark of commands whose runs go on where they were."""
+
+
+def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> None:
+    """Check that the output holds no such file yet, or that it may be replaced."""
+    if (options.output / file).exists() and not options.force:
+        raise ArtifactError(
+            f"'{options.output}' has a {kind}; use --force to replace it{remark}, or another output"
+        )
+
+
+def prompted(model: ModelT, options: Namespace) -> ModelT:
+    """Return a model with the prompt that was given on the command line, if one was."""
+    from tts_compress.models.base import Prompt, Speaking, TTSModel
+
+    audio, text = options.reference, options.reference_text
+    prompt = Prompt(audio=audio, text=text, description=options.description)
+    if prompt == Prompt():
+        return model
+    if not isinstance(model, TTSModel) or model.speaking.prompt is None:
+        raise ModelError(f"'{model.spec}' speaks by no prompt; leave reference and description out")
+    return model.speaking_as(Speaking(prompt=prompt))

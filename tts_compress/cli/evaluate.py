@@ -13,8 +13,16 @@ from argparse import Namespace
 from dataclasses import asdict
 from pathlib import Path
 
-from tts_compress.cli.arguments import CHECKOUT, MODEL, check_unused
-from tts_compress.cli.command import Command, Option, Output, options_from, path
+from tts_compress.cli.command import (
+    CHECKOUT,
+    MODEL,
+    Command,
+    Option,
+    Output,
+    check_unused,
+    options_from,
+    path,
+)
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.recognizers import recognizer_names

@@ -7,8 +7,7 @@ Examples:
 
 from argparse import Namespace
 
-from tts_compress.cli.arguments import required_output
-from tts_compress.cli.command import Command, Option, Output
+from tts_compress.cli.command import Command, Option, Output, required_output
 from tts_compress.errors import ModelError
 
 COMMAND = Command(

@@ -11,8 +11,7 @@ from __future__ import annotations
 from argparse import BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, PROMPT, prompted
-from tts_compress.cli.command import Command, Option, Output
+from tts_compress.cli.command import MODEL, PROMPT, Command, Option, Output, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import tell
 
@@ -35,7 +34,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Print the components and the history of a model."""
-    from tts_compress.inspection import inspect_model, inspection_tables
+    from tts_compress.inspection.components import inspect_model, inspection_tables
     from tts_compress.models import open_model
 
     model = prompted(open_model(options.model), options)
@@ -45,7 +44,7 @@ def run(options: Namespace) -> Output:
 
 def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:
     """Return shares of the time; without `--time` or `--no-time` only where that is quick."""
-    from tts_compress.inspection import can_be_timed, is_quick, time_shares
+    from tts_compress.inspection.components import can_be_timed, is_quick, time_shares
 
     if wanted is False or (wanted is None and not can_be_timed(model)):
         return None

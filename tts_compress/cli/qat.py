@@ -9,8 +9,17 @@ Examples:
 import sys
 from argparse import Namespace
 
-from tts_compress.cli.arguments import MODEL, NEW_ARTIFACT, PROMPT, prompted
-from tts_compress.cli.command import GOOD, Command, Option, Output, options_from
+from tts_compress.cli.command import (
+    GOOD,
+    MODEL,
+    NEW_ARTIFACT,
+    PROMPT,
+    Command,
+    Option,
+    Output,
+    options_from,
+    prompted,
+)
 from tts_compress.errors import ArtifactError
 from tts_compress.qat.options import TrainingOptions, TrainingRun, is_main_process, require_packages
 

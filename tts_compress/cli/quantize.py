@@ -17,8 +17,7 @@ from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.arguments import MODEL, NEW_ARTIFACT, PROMPT, prompted
-from tts_compress.cli.command import Command, Option, Output
+from tts_compress.cli.command import MODEL, NEW_ARTIFACT, PROMPT, Command, Option, Output, prompted
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.terminal import tell
@@ -186,7 +185,7 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
 def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:
     """Return the artifact's speed over the original's, and warn where it is slower."""
     from tts_compress.compression import is_feeds
-    from tts_compress.inspection import is_quick, speed_ratio
+    from tts_compress.inspection.components import is_quick, speed_ratio
     from tts_compress.models import open_model
     from tts_compress.models.feeds import graph_inputs, open_feeds
     from tts_compress.terminal import progress_bars

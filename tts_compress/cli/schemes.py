@@ -16,7 +16,7 @@ COMMAND = Command(__doc__)
 def run(_: Namespace) -> Output:
     """Print every scheme and the families that have it."""
     from tts_compress.recipes.family import schemes_of
-    from tts_compress.recipes.schemes import SCHEMES
+    from tts_compress.recipes.formats import SCHEMES
 
     schemes = {family: schemes_of(family) for family in family_names()}
     rows, lines = [], []

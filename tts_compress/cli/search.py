@@ -10,9 +10,18 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from tts_compress.cli.arguments import MODEL, check_unused, required_output
-from tts_compress.cli.command import GATE_FAILED, GOOD, Command, Option, Output, options_from
-from tts_compress.cli.sensitivity import REUSED
+from tts_compress.cli.command import (
+    GATE_FAILED,
+    GOOD,
+    MODEL,
+    REUSED,
+    Command,
+    Option,
+    Output,
+    check_unused,
+    options_from,
+    required_output,
+)
 from tts_compress.search.options import Objective, SearchOptions, SensitivityOptions
 
 COMMAND = Command(

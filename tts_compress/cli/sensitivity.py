@@ -10,16 +10,22 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, check_unused, required_output
-from tts_compress.cli.command import Command, Option, Output, options_from
+from tts_compress.cli.command import (
+    MODEL,
+    REUSED,
+    Command,
+    Option,
+    Output,
+    check_unused,
+    options_from,
+    required_output,
+)
 from tts_compress.search.options import SensitivityOptions
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from tts_compress.search.outcome import Sensitivity
-
-REUSED = " (what was measured is used again)"
 
 _SHOWN = 15
 """Lines in the terminal; the page has all."""

@@ -10,8 +10,15 @@ from argparse import Namespace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.arguments import MODEL, PROMPT, prompted, required_output
-from tts_compress.cli.command import Command, Option, Output
+from tts_compress.cli.command import (
+    MODEL,
+    PROMPT,
+    Command,
+    Option,
+    Output,
+    prompted,
+    required_output,
+)
 from tts_compress.errors import ArtifactError, reason
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 

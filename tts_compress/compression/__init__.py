@@ -11,12 +11,10 @@ from dataclasses import replace
 from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tts_compress.compression.calibration import is_feeds, open_calibration, trial_feeds
-from tts_compress.compression.comparison import TEXTS
+from tts_compress.compression.comparison import TEXTS, check_converted, run_original, verify
 from tts_compress.compression.manifest import Job, describe, join_manifests
 from tts_compress.compression.quality import choose
-from tts_compress.compression.verification import check_converted, run_original, verify
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Workbench, is_feeds, open_calibration, trial_feeds
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
@@ -28,8 +26,7 @@ from tts_compress.onnx.quantize.convert import (
 )
 from tts_compress.progress import Progress, Silent
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.schemes import Quality, find_quality, find_scheme
+from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

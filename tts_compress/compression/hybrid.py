@@ -12,7 +12,7 @@ from tts_compress.models.base import GraphModel, TorchModel, TTSModel
 from tts_compress.onnx.graph import Graph, copy_model, rename_read, tensors_read
 from tts_compress.onnx.modules import WeightFinder, module_of
 from tts_compress.onnx.quantize.convert import convertible_graph
-from tts_compress.onnx.quantize.static import ROUNDED
+from tts_compress.onnx.quantize.operators import ROUNDED
 from tts_compress.recipes.formats import Activations, Weights
 
 _PREFIX = "compressed/"
@@ -20,11 +20,7 @@ _PREFIX = "compressed/"
 
 
 def compressed_components(candidate: TTSModel) -> list[str]:
-    """Return the names of the components that a recipe changed, in the order data flows.
-
-    Raises:
-        ModelError: The model has no manifest, or its components are all as they were.
-    """
+    """Return the names of the components that a recipe changed, in the order data flows."""
     if candidate.manifest is None:
         raise ModelError(
             f"'{candidate.spec}' has no manifest, so that nobody knows what was compressed in it; "
@@ -44,16 +40,7 @@ def compressed_components(candidate: TTSModel) -> list[str]:
 def hybrids(
     reference: TTSModel, candidate: TTSModel, components: list[str]
 ) -> Iterator[tuple[str, TTSModel]]:
-    """Yield for each component the reference with that of the candidate, as it is there.
-
-    Args:
-        reference: The model that the candidate was made from.
-        candidate: The compressed model, with its manifest.
-        components: Names that `compressed_components` returned.
-
-    Raises:
-        ModelError: They are not made alike, or a component cannot be parted from the others.
-    """
+    """Yield for each component the reference with that of the candidate, as it is there."""
     manifest = candidate.manifest
     assert manifest is not None, "compressed components are those of a manifest"
     if isinstance(reference, GraphModel) and isinstance(candidate, GraphModel):
@@ -113,12 +100,7 @@ def _is_part(module: str, component: str) -> bool:
 
 
 class _Part:
-    """One of the two graphs, and the operators and constants taken from it.
-
-    Args:
-        model: The graph; not modified.
-        prefix: Put before the names of its tensors and operators.
-    """
+    """One of the two graphs, and the operators and constants taken from it."""
 
     def __init__(self, model: onnx.ModelProto, prefix: str) -> None:
         self.graph = Graph(model)
@@ -172,9 +154,6 @@ def with_component(
             one was.
         compressed: The compressed form of it.
         component: The first part of the names of the component's modules.
-
-    Raises:
-        ModelError: The graphs share too few tensors to part the component from its neighbours.
     """
     base, donor = _Part(original, ""), _Part(compressed, _PREFIX)
 

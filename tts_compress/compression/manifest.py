@@ -20,8 +20,8 @@ from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Progress
 from tts_compress.qat.options import TrainingRun
+from tts_compress.recipes.formats import Quality
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.recipes.schemes import Quality
 
 if TYPE_CHECKING:
     from tts_compress.torch.convert import Converted

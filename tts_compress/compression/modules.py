@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tts_compress.artifact import LayerRecord, Manifest, Source
-from tts_compress.compression.calibration import read_texts
 from tts_compress.compression.manifest import Job, describe
+from tts_compress.compression.workbench import read_texts
 from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,
@@ -47,14 +47,7 @@ _Item = TypeVar("_Item")
 def compress_system(
     model: TorchModel, recipe: Recipe, calibration: str | Path | None, job: Job
 ) -> TorchModel:
-    """Return a system with its modules converted by a recipe.
-
-    Raises:
-        SchemeError: The model is to be trained, and has no components that can be.
-        RecipeError: There is no such calibration set, or the recipe has what only ONNX graphs have.
-        QuantizationError: The recipe does not fit the model, or the finished model does not hold
-            what the recipe promises.
-    """
+    """Return a system with its modules converted by a recipe."""
     settings = recipe.calibration
     if settings is None and job.training is not None:  # the texts of the shipped one
         settings = find_recipe(recipe.family, "int8-qat").calibration
@@ -82,12 +75,7 @@ def compress_system(
 
 
 def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Job) -> nn.Module:
-    """Return a compressed copy of any module, which shares every other tensor with it.
-
-    Raises:
-        RecipeError: The calibration is not of batches, or missing.
-        QuantizationError: The module cannot be compressed as the recipe states.
-    """
+    """Return a compressed copy of any module, which shares every other tensor with it."""
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise QuantizationError(
             "the module was compiled by torch.jit, which fixed its layers; give the one it was "
@@ -181,11 +169,7 @@ def speaking(
 
 
 def call_module(module: nn.Module, batch: Any, number: int) -> Any:
-    """Return a module's output for a tensor, a tuple of arguments, or arguments by name.
-
-    Raises:
-        RecipeError: It cannot be called with the batch, which has this number.
-    """
+    """Return a module's output for a tensor, a tuple of arguments, or arguments by name."""
     try:
         if isinstance(batch, Mapping):
             return module(**batch)

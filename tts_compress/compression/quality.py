@@ -24,15 +24,14 @@ from tts_compress.compression.comparison import SoundDamage, SpeechComparison, s
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.profile import group_ms
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.session import group_ms
 from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.groups import Group, exact_pattern, find_groups
-from tts_compress.recipes.recipe import Recipe, Rule
+from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
 _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
 
@@ -83,9 +82,6 @@ def choose(
 
     Returns:
         None where the graph makes no sound that could be judged.
-
-    Raises:
-        QuantizationError: The recipe does not fit the graph.
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
@@ -131,12 +127,7 @@ def _fit(
 
 
 def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str, OptionT]:
-    """Return an option for each group: the most saved within a sum of energies.
-
-    Args:
-        options: Of each group, by its name.
-        budget: The sum of energies that is admitted.
-    """
+    """Return an option for each group: the most saved within a sum of energies."""
     low, high = 0.0, 1e12
     for _ in range(100):
         price = (low * high) ** 0.5 if low else high / 1e3

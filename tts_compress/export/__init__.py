@@ -15,11 +15,10 @@ from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.export import dac, f5
 from tts_compress.export.dac import export_dac
-from tts_compress.export.f5 import export_f5
+from tts_compress.export.f5 import export_f5, export_vocos
 from tts_compress.export.f5_step import F5GraphOptions
 from tts_compress.export.fourier import FrameSettings
-from tts_compress.export.runtime import OnnxDac, OnnxModule, OnnxVocos
-from tts_compress.export.vocos import export_vocos
+from tts_compress.export.graphs import OnnxDac, OnnxModule, OnnxVocos
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from tts_compress.errors import ModelError
-from tts_compress.export.tracing import copy_shell, observed, write_graph
+from tts_compress.export.graphs import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 
@@ -60,9 +60,6 @@ class DacGraph(nn.Module):
 
     Args:
         dac: A `DacModel` of transformers, Parler-TTS' wrapper, or a `DAC`; it is not changed.
-
-    Raises:
-        ModelError: It has no quantizer or no decoder.
     """
 
     def __init__(self, dac: nn.Module) -> None:
@@ -94,10 +91,6 @@ def export_dac(dac: nn.Module, path: Path | str) -> Path:
     Args:
         dac: A `DacModel` of transformers, Parler-TTS' wrapper, or a `DAC`; it is not changed.
         path: The `.onnx` file to write.
-
-    Raises:
-        ModelError: The module cannot be exported.
-        ArtifactError: The file cannot be written.
     """
     module = DacGraph(dac).eval()
     codebooks = len(module.quantizer.official.quantizers)

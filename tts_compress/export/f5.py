@@ -1,7 +1,7 @@
 """F5-TTS as three graphs, with the inputs and outputs that its users' runtimes have.
 
 The first one prepares recording and text; the second is one step of the diffusion; the third is the
-vocoder.
+vocoder, Vocos, from mel to audio.
 """
 
 from collections.abc import Iterator
@@ -16,12 +16,65 @@ from torch.onnx.operators import shape_as_tensor
 
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.export.f5_step import F5GraphOptions, Step, schedule
-from tts_compress.export.fourier import FrameSettings, LogMel
-from tts_compress.export.tracing import Axes, copy_shell, observed, write_graph
-from tts_compress.export.vocos import VocosGraph, export_vocos, transform_of
+from tts_compress.export.fourier import FrameSettings, InverseFourier, LogMel
+from tts_compress.export.graphs import Axes, copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 from tts_compress.onnx.session import Feeds
+
+_LOUDEST = 100.0
+"""Upper limit of magnitudes in Vocos' own head."""
+
+_EXAMPLE_FRAMES = 24
+
+
+class VocosGraph(nn.Module):
+    """A Vocos vocoder without complex numbers."""
+
+    def __init__(self, vocos: nn.Module) -> None:
+        super().__init__()
+        transform = transform_of(vocos)
+        shell: Any = copy_shell(vocos)
+        if getattr(shell.backbone, "adanorm", False):
+            raise ModelError("a Vocos that is told a bandwidth cannot be exported; give a mel one")
+        self.backbone = shell.backbone
+        self.out = shell.head.out
+        size, hop = int(transform.n_fft), int(transform.hop_length)
+        if transform.win_length != size:
+            raise ModelError(
+                f"the window of {transform.win_length} samples is not as long as the transform "
+                f"of {size}; such a Vocos cannot be exported"
+            )
+        trim = size // 2 if transform.padding == "center" else (size - hop) // 2
+        self.inverse = InverseFourier(transform.window, hop, trim)
+
+    def forward(self, mel: torch.Tensor) -> torch.Tensor:
+        """Return audio (B, samples) of mel (B, C, T)."""
+        magnitudes, phases = self.out(self.backbone(mel)).chunk(2, dim=2)
+        magnitudes = torch.clamp(torch.exp(magnitudes), max=_LOUDEST)
+        audio: torch.Tensor = self.inverse(
+            magnitudes * torch.cos(phases), magnitudes * torch.sin(phases)
+        )
+        return audio
+
+
+def transform_of(vocos: nn.Module) -> Any:
+    """Return the official inverse transform, which knows the sizes of frames."""
+    transform = getattr(getattr(vocos, "head", None), "istft", None)
+    if transform is None or not hasattr(vocos, "backbone"):
+        raise ModelError(
+            f"{type(vocos).__name__} is no Vocos with an ISTFT head; only that can be exported"
+        )
+    return transform
+
+
+def export_vocos(vocos: nn.Module, path: Path | str) -> Path:
+    """Write a Vocos vocoder as a graph `mel` (B, C, T) → `audio` (B, samples), FP32."""
+    module = VocosGraph(vocos).eval()
+    example = torch.zeros(1, module.backbone.embed.in_channels, _EXAMPLE_FRAMES)
+    inputs, outputs = {"mel": {0: "batch", 2: "frames"}}, {"audio": {0: "batch", 1: "samples"}}
+    return write_graph(module, (example,), inputs, outputs, Path(path))
+
 
 _PARTS = ("rotary_embed", "time_embed", "text_embed", "input_embed", "transformer_blocks")
 """Attributes by which the DiT is recognized."""
@@ -32,11 +85,7 @@ _FULL_SCALE = 32_768
 
 
 class TextEncoder(nn.Module):
-    """The embedding of the text, for lengths that are known when the graph runs.
-
-    Args:
-        official: The transformer's `text_embed`; it is not changed.
-    """
+    """The embedding of the text, for lengths that are known when the graph runs."""
 
     def __init__(self, official: nn.Module) -> None:
         super().__init__()
@@ -83,11 +132,7 @@ class TextEncoder(nn.Module):
 
 
 class Conditioning(nn.Module):
-    """Positions and conditions of the transformer, the same at every step.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-    """
+    """Positions and conditions of the transformer, the same at every step."""
 
     def __init__(self, transformer: Any) -> None:
         super().__init__()
@@ -129,12 +174,7 @@ class Conditioning(nn.Module):
 
 
 class Preprocess(Conditioning):
-    """The first graph.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        frames: Settings of its mel spectrograms.
-    """
+    """The first graph."""
 
     def __init__(self, transformer: Any, frames: FrameSettings) -> None:
         super().__init__(transformer)
@@ -188,11 +228,7 @@ _RECORDED_STEPS = 4
 
 
 class Decode(nn.Module):
-    """The third graph.
-
-    Args:
-        vocos: The official vocoder; it is not changed.
-    """
+    """The third graph."""
 
     def __init__(self, vocos: nn.Module) -> None:
         super().__init__()
@@ -225,16 +261,6 @@ def export_f5(
 
     The recording's level is the caller's: upstream amplifies quiet ones before and attenuates the
     speech after.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        vocoder: The official Vocos; it is not changed.
-        directory: An existing folder.
-        options: Constants of the graphs.
-
-    Raises:
-        ModelError: A module cannot be exported.
-        ArtifactError: A file cannot be written.
     """
     options, folder = options or F5GraphOptions(), Path(directory)
     if not folder.is_dir():

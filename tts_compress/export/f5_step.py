@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tts_compress.errors import ModelError
 from tts_compress.export.fourier import FrameSettings
-from tts_compress.export.tracing import copy_shell
+from tts_compress.export.graphs import copy_shell
 
 # Upstream's times in units of 1/32 for few evaluations: fine steps first.
 _FEW = {
@@ -69,12 +69,7 @@ def schedule(options: F5GraphOptions) -> torch.Tensor:
 
 
 class Step(nn.Module):
-    """The second graph: the official layers, with positions and conditions as inputs.
-
-    Args:
-        transformer: The official `DiT`; it is not changed.
-        options: Constants of the graph.
-    """
+    """The second graph: the official layers, with positions and conditions as inputs."""
 
     def __init__(self, transformer: nn.Module, options: F5GraphOptions) -> None:
         super().__init__()
@@ -149,7 +144,7 @@ class Step(nn.Module):
         embedding = self.time_embed(self.times)
         norms = [block.attn_norm for block in self.transformer_blocks]
         for norm in [*norms, self.norm_out]:
-            norm.linear = _Table(norm.linear(norm.silu(embedding)))
+            norm.linear = _Row(norm.linear(norm.silu(embedding)))
             norm.silu = nn.Identity()
         self.time_embed = nn.Identity()
 
@@ -169,7 +164,7 @@ class _Input(nn.Module):
         return mixed + positions
 
 
-class _Table(nn.Module):
+class _Row(nn.Module):
     """Rows of a table, chosen by a product: quantizers would take a lookup for an embedding."""
 
     def __init__(self, rows: torch.Tensor) -> None:

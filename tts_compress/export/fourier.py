@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tts_compress.numerics.mel import mel_filters
+from tts_compress.numerics.spectra import mel_filters
 
 
 class Fourier(nn.Module):

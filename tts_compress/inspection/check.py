@@ -41,23 +41,16 @@ _ZERO_POINTS = {
 """Position of the output's zero point among the inputs, which has the output's type."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Operator:
-    """An operator and the element type of its first input."""
-
-    name: str
-    """With its domain."""
-
-    element: str | None
-    """ONNX's name of the type in lower case; None where it is not known."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Needs:
     """Requirements of a graph on a runtime."""
 
-    operators: Mapping[_Operator, int]
-    """Numbers of nodes other than constants, with those of functions in the place of calls."""
+    operators: Mapping[tuple[str, str], int]
+    """Numbers of nodes other than constants, with those of functions in the place of calls.
+
+    By the operator's name, with its domain, and ONNX's name in lower case of the element type of
+    its first input, empty where that is not known.
+    """
 
     functions: Mapping[str, int]
     """Numbers of calls of the model's own functions."""
@@ -112,10 +105,6 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
     Args:
         model: A graph, a chain of graphs, or a voice of these.
         name: A runtime, and a release after a colon where the newest one is not meant.
-
-    Raises:
-        ModelError: The model is no ONNX graph.
-        RecipeError: There is no such runtime or release.
     """
     if not isinstance(model, OnnxGraph):
         raise ModelError(
@@ -183,10 +172,10 @@ def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 def _lacking(need: _Needs, runtime: RuntimeRelease) -> Counter[str]:
     """Return the operators of a graph that a runtime has not itself."""
     lacking: Counter[str] = Counter()
-    for operator, count in need.operators.items():
-        if operator.name not in runtime.operators:
-            lacking[operator.name] += count
-        elif (typed := of_type(operator.name, operator.element or "")) in runtime.lacks:
+    for (name, element), count in need.operators.items():
+        if name not in runtime.operators:
+            lacking[name] += count
+        elif (typed := of_type(name, element)) in runtime.lacks:
             lacking[typed] += count
     if not runtime.file.functions:
         lacking.update(need.functions)
@@ -266,11 +255,7 @@ def _is_made_by(model: Model, scheme: str) -> bool:
 
 
 def _read_needs(model: onnx.ModelProto) -> _Needs:
-    """Return what a graph asks of a runtime.
-
-    Raises:
-        ModelError: A function of its own calls itself.
-    """
+    """Return what a graph asks of a runtime."""
     own = {(function.domain, function.name) for function in model.functions}
     calls = Counter(
         _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own
@@ -278,7 +263,7 @@ def _read_needs(model: onnx.ModelProto) -> _Needs:
     plain = inline_functions(model) if own else model
     types = _element_types(plain)
     operators = Counter(
-        _Operator(_name(node), types.get(node.input[0]) if node.input else None)
+        (_name(node), types.get(node.input[0], "") if node.input else "")
         for node in nested_nodes(plain.graph.node)
         if node.op_type != "Constant"
     )

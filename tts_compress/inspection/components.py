@@ -15,11 +15,9 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.interception import intercepted
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
-from tts_compress.onnx.profile import kernel_seconds
-from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.precision import length_outputs
+from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:
@@ -152,10 +150,6 @@ def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict
 
     Returns:
         Shares by component, and under `OTHER` the share outside all of them; the sum is 1.
-
-    Raises:
-        ModelError: The model speaks no texts, or cannot speak, or has no prompt.
-        TextError: It cannot speak this text.
     """
     if isinstance(model, GraphModel):
         seconds = _graph_seconds(model, text, seed)
@@ -199,6 +193,8 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
 
 def _torch_seconds(model: TorchModel, text: str, seed: int) -> Seconds:
     """Return the seconds that calls take; one within another counts for the inner component."""
+    from tts_compress.torch.layers.module_surgery import intercepted
+
     model.synthesize(text, seed=seed)
     clock = _Clock()
     root = model.root()
@@ -278,17 +274,8 @@ def speed_ratio(original: Model, small: Model, feeds: Feeds | None = None) -> fl
     The two take turns; the medians of five turns are compared, in a voice by the length of what it
     spoke. A few per cent are the machine's noise.
 
-    Args:
-        original: The model as it was.
-        small: The same, compressed.
-        feeds: Inputs of a graph that speaks no texts.
-
     Returns:
         The ratio; None for models that are no graphs, and for such a graph without inputs.
-
-    Raises:
-        ModelError: A model cannot run here.
-        TextError: A voice cannot speak the text.
     """
     if isinstance(original, GraphModel) and isinstance(small, GraphModel):
         runs = (_speaking(original), _speaking(small))

@@ -98,9 +98,6 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
     Args:
         name: A shipped runtime or a `.toml` file, and a release of it after a colon where the
             newest one is not meant. A release that is not listed counts as the listed one before.
-
-    Raises:
-        RecipeError: There is no such runtime or release, or its file is wrong.
     """
     stem, _, wanted = name.partition(":")
     path = data_file(_FOLDER, stem)
@@ -113,11 +110,7 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
 
 
 def _listed_release(name: str, wanted: str, listed: list[str]) -> str:
-    """Return the newest listed release that is not newer than the wanted one.
-
-    Raises:
-        RecipeError: It is no version, or older than all.
-    """
+    """Return the newest listed release that is not newer than the wanted one."""
     known = f"known releases of {name}: {', '.join(listed)}"
     try:
         number = _number(wanted)
@@ -134,11 +127,7 @@ def _number(release: str) -> tuple[int, ...]:
 
 
 def _at_release(path: Path, file: RuntimeFile, release: str) -> RuntimeRelease:
-    """Return one release of a runtime, with what it takes from others.
-
-    Raises:
-        RecipeError: A release, or the runtime that a file is based on, does not exist.
-    """
+    """Return one release of a runtime, with what it takes from others."""
     stated = file.releases[release]
     fallback = find_runtimes(file.fallback)[0] if file.fallback else None
     if file.base is not None:

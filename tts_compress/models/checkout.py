@@ -98,11 +98,7 @@ class Checkout:
 
 
 def find_checkout(upstream: Upstream) -> Checkout:
-    """Return the clone that the environment names.
-
-    Raises:
-        ModelError: None is named, or what is named is no clone of the system.
-    """
+    """Return the clone that the environment names."""
     named = os.environ.get(upstream.variable)
     how = (
         f"clone {upstream.repository} at commit {upstream.commit[:10]} and name it by "
@@ -124,11 +120,7 @@ def known_upstreams() -> tuple[Upstream, ...]:
 
 @contextmanager
 def named(root: Path) -> Iterator[Upstream]:
-    """Have `find_checkout` find this clone in the block, here and in processes started there.
-
-    Raises:
-        ModelError: It is a clone of no system that runs from one.
-    """
+    """Have `find_checkout` find this clone in the block, here and in processes started there."""
     root, known = _folder(root), known_upstreams()
     upstream = next((u for u in known if all(_has(root, mark) for mark in u.markers)), None)
     if upstream is None:

@@ -3,20 +3,27 @@
 The child also runs the code of piper around it, so that this process need not import that.
 """
 
+from __future__ import annotations
+
+import json
 import os
 import sys
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import tts_compress
 from tts_compress.errors import MissingExtraError, ModelError, TextError, TTSCompressError
-from tts_compress.processes import Answer, Child, ChildEndedError
+from tts_compress.processes import Answer, Child, ChildEndedError, serve
+
+if TYPE_CHECKING:
+    from piper import PiperVoice
+    from piper.phonemize_espeak import EspeakPhonemizer
 
 _PACKAGES = Path(tts_compress.__file__).parents[1]
-_PROGRAM = ("-P", "-m", "tts_compress.models.espeak_program")
+_PROGRAM = ("-P", "-m", "tts_compress.models.espeak")
 _TIMEOUT_S = 120.0
 """Longest time for a text, and to start."""
 
@@ -24,7 +31,7 @@ _ERRORS: Mapping[str, type[TTSCompressError]] = {"MissingExtraError": MissingExt
 
 
 @cache
-def espeak() -> "Espeak":
+def espeak() -> Espeak:
     """Return the one of this process."""
     return Espeak()
 
@@ -54,11 +61,6 @@ class Espeak:
         Args:
             language: An espeak-ng voice name.
             text: Text without null characters and halves of surrogate pairs.
-
-        Raises:
-            TextError: espeak-ng breaks down over the text.
-            ModelError: It does not know the language.
-            MissingExtraError: piper is not installed.
         """
         return self._sentences("phonemes", text, language=language)
 
@@ -68,11 +70,6 @@ class Espeak:
         Args:
             config: Content of a Piper voice's JSON file.
             text: As for `phonemes`.
-
-        Raises:
-            TextError: espeak-ng breaks down over the text.
-            ModelError: piper cannot use the configuration.
-            MissingExtraError: piper is not installed.
         """
         return self._sentences("ids", text, config=config)
 
@@ -120,3 +117,47 @@ class Espeak:
                 raise ModelError(f"cannot start a process for espeak-ng: {error}") from error
             self._owner, self._ready = os.getpid(), False
         return self._child
+
+
+class _Host:
+    """Serves the requests of `Espeak`; without piper it says so at the first one."""
+
+    def phonemes(self, language: str, text: str) -> dict[str, Any]:
+        """Return the phonemes of each sentence, or the problem with the language."""
+        try:
+            return {"sentences": _espeak().phonemize(language, text)}
+        except ImportError as error:
+            raise MissingExtraError(error.name or "piper", "piper") from error
+        except RuntimeError as error:
+            return {"problem": f"espeak-ng cannot speak {language!r}: {error}"}
+
+    def ids(self, config: str, text: str) -> dict[str, Any]:
+        """Return the phoneme ids of each sentence, or the problem with the configuration."""
+        try:
+            voice = _voice(config)
+            sentences = [sentence for sentence in voice.phonemize(text) if sentence]
+            return {"sentences": [voice.phonemes_to_ids(sentence) for sentence in sentences]}
+        except ImportError as error:
+            raise MissingExtraError(error.name or "piper", "piper") from error
+        # A language espeak-ng does not know, a map without the symbols every sentence has.
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+            return {"problem": f"{error}"}
+
+
+@lru_cache(maxsize=8)
+def _voice(config: str) -> PiperVoice:
+    from piper import PiperVoice
+    from piper.config import PiperConfig
+
+    return PiperVoice(session=None, config=PiperConfig.from_dict(json.loads(config)))
+
+
+@cache
+def _espeak() -> EspeakPhonemizer:
+    from piper.phonemize_espeak import EspeakPhonemizer
+
+    return EspeakPhonemizer()
+
+
+if __name__ == "__main__":
+    serve(_Host)

@@ -73,9 +73,6 @@ def open_arrays(
         path: The file.
         most_bytes: Largest single array.
         whole: All arrays together may have no more.
-
-    Raises:
-        UNREADABLE: The file, or an array when it is read, is damaged, too large, or pickled.
     """
     with open_file(path, _MOST_FILE_BYTES) as file, zipfile.ZipFile(file) as archive:
         if whole:
@@ -84,11 +81,7 @@ def open_arrays(
 
 
 def read_array(file: IO[bytes], most_bytes: int = MOST_ARRAY_BYTES) -> npt.NDArray[Any]:
-    """Return the array of an open `.npy`.
-
-    Raises:
-        UNREADABLE: It is damaged, too large, or holds pickled objects.
-    """
+    """Return the array of an open `.npy`."""
     version = npy.read_magic(file)
     if version not in _HEADERS:
         raise ValueError(f"version {version} of the format; 1.0 and 2.0 are read")
@@ -164,11 +157,7 @@ class FeedsFile:
 
 
 def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
-    """Return the inputs of a graph, by name.
-
-    Raises:
-        ModelError: An input is no tensor.
-    """
+    """Return the inputs of a graph, by name."""
     constants = initializer_names(model.graph)
     found = {}
     for value in model.graph.input:
@@ -196,9 +185,6 @@ def made_up_feeds(model: onnx.ModelProto) -> Feeds:
     """Return inputs of the declared types and shapes, with free sizes of one or a few frames.
 
     Whole numbers of one axis, or none, are often lengths: they state the number of frames.
-
-    Raises:
-        ModelError: An input is no tensor, or too large a one.
     """
     generator, feeds = np.random.default_rng(0), {}
     for name, expected in graph_inputs(model).items():
@@ -219,9 +205,6 @@ def open_feeds(path: Path, expected: Mapping[str, GraphInput]) -> FeedsFile:
     Args:
         path: An `.npz` whose arrays are named `<call>/<input>`, with calls counted from 0.
         expected: The inputs of the graph, by name.
-
-    Raises:
-        RecipeError: The file cannot be read, holds pickled objects, or does not fit the graph.
     """
     form = _FORM.format(next(iter(expected), "input"))
     try:
@@ -246,12 +229,6 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
 
     Every call is written at once, so that as many can be recorded as the disk holds; the file
     appears when the block ends without error.
-
-    Args:
-        path: The file to write.
-
-    Raises:
-        ArtifactError: It cannot be written.
     """
     count = 0
     with atomic_file(Path(path)) as partial, zipfile.ZipFile(partial, "w") as archive:

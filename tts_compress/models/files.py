@@ -26,11 +26,7 @@ _MOST_YAML_BYTES = 1 << 20
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a JSON file.
-
-    Raises:
-        ModelError: It cannot be read, or is not valid JSON.
-    """
+    """Return the content of a JSON file."""
     try:
         return reading.read_json(path)
     except (OSError, ValueError) as error:
@@ -38,11 +34,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_yaml(path: Path) -> Any:
-    """Return the content of a YAML file, which can create no objects but plain data and dates.
-
-    Raises:
-        ModelError: It cannot be read.
-    """
+    """Return the content of a YAML file, which can create no objects but plain data and dates."""
     import yaml
 
     try:
@@ -53,11 +45,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
-    """Return the tensors of a `.safetensors`, or of what `torch.save` wrote of a `state_dict`.
-
-    Raises:
-        ModelError: The file cannot be read, or holds something else.
-    """
+    """Return the tensors of a `.safetensors`, or of what `torch.save` wrote of a `state_dict`."""
     import torch
     from safetensors.torch import load_file
 
@@ -76,13 +64,7 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
 
 
 def read_pickled(path: Path, **options: Any) -> Any:
-    """Return what `torch.save` wrote: tensors and plain data; nothing in it is executed.
-
-    Raises:
-        ValueError: The file is no regular one, holds something else, or tensors that are larger
-            than the file.
-        Exception: It is damaged, in one of the ways that `torch.load` fails on.
-    """
+    """Return what `torch.save` wrote: tensors and plain data; nothing in it is executed."""
     import torch
 
     with reading.open_file(path, reading.MOST_WEIGHTS_BYTES) as file:
@@ -121,26 +103,14 @@ def _tensors(found: Any) -> "Iterator[Tensor]":
 
 
 def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:
-    """Refuse weights with an infinite value or NaN, as a damaged file has them.
-
-    Args:
-        weights: Tensors with their names.
-        where: Origin of the weights, for errors.
-
-    Raises:
-        ModelError: A value is not finite.
-    """
+    """Refuse weights with an infinite value or NaN, as a damaged file has them."""
     for name, tensor in weights:
         if not tensor.isfinite().all():
             raise ModelError(f"'{where}': weight '{name}' has values that are not finite")
 
 
 def find_prompt(directory: Path) -> Prompt:
-    """Return the reference recording in a folder and its text, where they are there.
-
-    Raises:
-        ModelError: The text cannot be read.
-    """
+    """Return the reference recording in a folder and its text, where they are there."""
     audio, text = directory / REFERENCE, directory / REFERENCE_TEXT
     if not audio.is_file():
         return Prompt()
@@ -152,15 +122,7 @@ def find_prompt(directory: Path) -> Prompt:
 
 
 def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
-    """Refuse a file that cannot be a reference recording, without reading all of it.
-
-    Args:
-        path: The recording.
-        limits_s: The shortest and the longest duration, in seconds.
-
-    Raises:
-        ModelError: It is missing, no audio, too short or too long.
-    """
+    """Refuse a file that cannot be a reference recording, without reading all of it."""
     header = read_header(path)
     duration_s = header.frames / header.samplerate
     shortest, longest = limits_s
@@ -172,11 +134,7 @@ def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
 
 
 def read_header(path: Path) -> Any:
-    """Return the `soundfile.info` of a recording.
-
-    Raises:
-        ModelError: It is missing, or no audio.
-    """
+    """Return the `soundfile.info` of a recording."""
     import soundfile
 
     try:

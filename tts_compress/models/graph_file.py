@@ -26,12 +26,7 @@ _MULTIPLYING = {*LAYERS, "QuantizeLinear", "DequantizeLinear"}
 
 
 def read_graph(path: Path) -> onnx.ModelProto:
-    """Read an untrusted ONNX file, weights included.
-
-    Raises:
-        ModelError: The file is missing, too large, truncated or not ONNX, keeps weights outside
-            its own folder, returns nothing, or has NaN, or infinities that a layer multiplies.
-    """
+    """Read an untrusted ONNX file, weights included."""
     model = read_structure(path)
     if not model.graph.node or not model.opset_import:
         raise ModelError(f"'{path}' holds no ONNX graph; is it a voice's .onnx file?")
@@ -63,11 +58,7 @@ def weight_problem(model: onnx.ModelProto) -> str | None:
 
 
 def read_structure(path: Path) -> onnx.ModelProto:
-    """Read an ONNX file without the weights that are in other files.
-
-    Raises:
-        ModelError: The file is missing, too large, or not ONNX, or has names that are no text.
-    """
+    """Read an ONNX file without the weights that are in other files."""
     try:
         model = onnx.load_model_from_string(read_bytes(path, MOST_MODEL_BYTES))
     except FileNotFoundError as error:
@@ -102,11 +93,7 @@ def _several(value: Any) -> Iterable[Any]:
 
 
 def is_split(path: Path) -> bool:
-    """Return True if an ONNX file keeps weights in other files.
-
-    Raises:
-        ModelError: The file is missing or too large.
-    """
+    """Return True if an ONNX file keeps weights in other files."""
     try:
         model = onnx.load_model_from_string(read_bytes(path, MOST_MODEL_BYTES))
     except DecodeError:

@@ -1,9 +1,9 @@
-"""Models of ONNX graphs: vocoders and other parts of a system, and the base of voices."""
+"""ONNX models: bare graphs, and voices of one or several that speak by their contract."""
 
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -13,13 +13,34 @@ import onnx
 import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
+from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Component, GraphPart, ModelFiles, shown_model
+from tts_compress.models.base import (
+    Component,
+    GraphPart,
+    ModelFiles,
+    Runtime,
+    Speaking,
+    shown_model,
+)
+from tts_compress.models.contract.calling import Caller, Seed
+from tts_compress.models.contract.reading import (
+    CONTRACT_NAME,
+    Explained,
+    Part,
+    find_contract,
+    leading_graph,
+)
+from tts_compress.models.contract.schema import Contract, StyleInput
+from tts_compress.models.contract.styles import find_file, style_files
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
-from tts_compress.onnx.durations import duration_outputs
+from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.precision import duration_outputs
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 from tts_compress.plain import plain
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
@@ -36,9 +57,6 @@ class OnnxModel:
         spec: Spec by which the user named the model.
         manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
-
-    Raises:
-        ModelError: There is no such file.
     """
 
     family = "onnx"
@@ -72,13 +90,9 @@ class OnnxModel:
         return None
 
     def graph(self, part: str = "") -> onnx.ModelProto:
-        """Return a copy of a graph.
-
-        Raises:
-            ModelError: The file is not a readable ONNX file.
-        """
-        found = self.parts[part]
-        return read_graph(found.path) if found.held is None else copy_model(found.held)
+        """Return a copy of a graph."""
+        stored = self.parts[part]
+        return read_graph(stored.path) if stored.held is None else copy_model(stored.held)
 
     def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
         """Return this model with other graphs in the place of some; nothing is written."""
@@ -97,18 +111,18 @@ class OnnxModel:
         A component of the first graph is the first part of its modules' names; operators without
         one are `unnamed`. Each other graph is one component.
         """
-        found = _components_of(self.graph().graph)
+        components = _components_of(self.graph().graph)
         for name in self.parts:
             if name:
-                found[name] = _joined(name, _components_of(self.graph(name).graph))
-        return found
+                components[name] = _joined(name, _components_of(self.graph(name).graph))
+        return components
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
         model = self.graph()
         inputs = ", ".join(plain(str(expected)) for expected in graph_inputs(model).values())
         outputs = ", ".join(plain(value.name) for value in model.graph.output)
-        found = {"inputs": inputs, "outputs": outputs}
+        properties = {"inputs": inputs, "outputs": outputs}
         deciding = duration_outputs(model, self.parts[""].lengths)
         initializers, weights = initializer_names(model.graph), WeightFinder(model.graph)
         modules = dict.fromkeys(
@@ -116,14 +130,10 @@ class OnnxModel:
             for node in model.graph.node
             if deciding.intersection(node.output) and weights.find(node) is not None
         )
-        return found | ({"durations": ", ".join(modules)} if modules else {})
+        return properties | ({"durations": ", ".join(modules)} if modules else {})
 
     def files(self) -> ModelFiles:
-        """Return the `.onnx` files, and the files beside them that decide how they are run.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet.
-        """
+        """Return the `.onnx` files, and the files beside them that decide how they are run."""
         for part in self.parts.values():
             if part.held is not None:
                 raise ModelError(f"the compressed '{part.spec}' has no file yet; call save() first")
@@ -133,12 +143,7 @@ class OnnxModel:
         )
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write `<name>.onnx`, the files beside it and the manifest, all or nothing.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: What was written cannot be read again.
-        """
+        """Write `<name>.onnx`, the files beside it and the manifest, all or nothing."""
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             names = [self._write(part, partial) for part in self.parts]
@@ -181,11 +186,11 @@ def _components_of(graph: onnx.GraphProto) -> dict[str, Component]:
     operators: dict[str, Counter[str]] = {}
     tensors: dict[str, dict[str, onnx.TensorProto]] = {}
     for node in graph.node:
-        found = weights.find_all(node)
-        if found:
+        stored = weights.find_all(node)
+        if stored:
             name = module_of(node, initializers).split(".")[0] or "unnamed"
             operators.setdefault(name, Counter())[node.op_type] += 1
-            tensors.setdefault(name, {}).update({weight.name: weight for weight in found})
+            tensors.setdefault(name, {}).update({weight.name: weight for weight in stored})
     return {
         name: Component(
             name=name,
@@ -210,23 +215,196 @@ def _joined(name: str, components: Mapping[str, Component]) -> Component:
 
 
 def open_graph(location: str, spec: str, manifest: Manifest | None) -> OnnxModel:
-    """Open a bare graph, or an artifact of one.
-
-    Raises:
-        ModelError: There is no such file.
-    """
+    """Open a bare graph, or an artifact of one."""
     return OnnxModel(artifact_graph(Path(location), manifest), spec=spec, manifest=manifest)
 
 
 def artifact_graph(path: Path, manifest: Manifest | None) -> Path:
-    """Return the one graph of an artifact's directory; any other path as it is.
-
-    Raises:
-        ModelError: The artifact has none, or several.
-    """
+    """Return the one graph of an artifact's directory; any other path as it is."""
     if manifest is None or not path.is_dir():
         return path
     graphs = [name for name in manifest.files if name.endswith(".onnx")]
     if len(graphs) != 1:
         raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
     return path / graphs[0]
+
+
+class OnnxVoice(OnnxModel):
+    """One graph or several that speak by their contract, from files or compressed in memory.
+
+    Args:
+        path: The `.onnx` file of the first graph; the files that its contract names lie beside it.
+        spec: Spec by which the user named the voice.
+        manifest: Record of its compression; None for an original.
+        held: The first graph, where it is in memory only.
+    """
+
+    family = "contract"
+    kind = "voice with a contract"
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        spec: str,
+        manifest: Manifest | None = None,
+        held: onnx.ModelProto | None = None,
+    ) -> None:
+        super().__init__(path, spec=spec, manifest=manifest, held=held)
+        self._found = self._explain(path)
+        first, *others = self._found.parts()
+        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
+            part.path.stem: part for part in others
+        }
+        self._caller = Caller(self._found, (first, *others))
+        self.folder = self.contract.folder
+        self.speakers = self._caller.speakers
+        self.speaker: str | None = None
+
+    def _explain(self, path: Path) -> Explained:
+        """Return the contract, and the first graph as it explains it."""
+        return find_contract(path)
+
+    @property
+    def contract(self) -> Contract:
+        """The contract it speaks by."""
+        return self._found.contract
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second, Hz."""
+        return int(self.contract.sample_rate)
+
+    @property
+    def language(self) -> str | None:
+        """The language that the contract states."""
+        return self.contract.language
+
+    @property
+    def speaking(self) -> Speaking:
+        """The speaker that was chosen, and the language."""
+        return Speaking(speaker=self.speaker, languages=(self.language,) if self.language else ())
+
+    def speaking_as(self, speaking: Speaking) -> Self:
+        """Return this voice speaking as one of its speakers."""
+        if speaking.speaker is None:
+            return self
+        return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
+
+    def components(self) -> Mapping[str, Component]:
+        """Return the components that hold weights; where the contract names them, in its order."""
+        found = super().components()
+        named = self.contract.components
+        if not named:
+            return found
+        listed = {name: replace(found[name], role=named[name]) for name in named if name in found}
+        return listed | {name: found[name] for name in self.parts if name}
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
+        return {
+            "contract": self.contract.name,
+            "tokens": self.contract.tokens.source,
+            "sample rate": f"{self.sample_rate} Hz",
+            "language": self.language or "not stated",
+            "speakers": len(self.speakers) or 1,
+            **super().describe(),
+        }
+
+    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
+        """Speak a text with noise chosen by `seed`; None speaks without noise."""
+        calls = self._caller.calls(text, seed, self.speaker)
+        made = [self._caller.speak(self._run, call) for call in calls]
+        frames = self.contract.durations or ""
+        durations = [outputs[frames].reshape(-1) for outputs in made if frames in outputs]
+        samples = np.concatenate([self._caller.samples(outputs) for outputs in made])
+        return Audio(
+            samples=samples.astype(np.float32),
+            sample_rate=self.sample_rate,
+            durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
+        )
+
+    def calibration_calls(
+        self, texts: Iterable[str], *, seed: int, part: str = ""
+    ) -> Iterator[Feeds]:
+        """Yield what a graph is given in each round of the calls for texts, with fed noise.
+
+        Texts go round the speakers, the first text with the first one; a speaker that was chosen
+        speaks all.
+        """
+        # The names alone: a session opened for them would hold every weight once more.
+        names = [value.name for value in feed_noise(self.graph(part)).graph.input]
+        position = list(self.parts).index(part)
+        speakers = speakers_in_turn(self)
+        for index, text in enumerate(texts):
+            speaker = speakers[index % len(speakers)] if speakers else None
+            for call in self._caller.calls(text, seed + index, speaker):
+                for feeds, own in self._caller.rounds(self._run, call, position):
+                    yield _fed(names, feeds, own)
+
+    def open_runtime(self, *, threads: int) -> Runtime:
+        """Open the files in onnxruntime, called as the contract states."""
+        files = zip(self.files().weights, self.parts.items(), strict=True)
+        opened = {
+            name: (open_session(path, part.spec, threads), part.returns)
+            for path, (name, part) in files
+        }
+        return ContractRuntime(self._with(_opened=opened))
+
+    def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
+        """Run a graph with fed noise; speakers share its session."""
+        name, part = [*self.parts.items()][position]
+        if name not in self._opened:
+            self._opened[name] = self._open(name)
+        session, outputs = self._opened[name]
+        return run_session(session, _fed(input_names(session), feeds, seed), part.spec, outputs)
+
+    def _open(self, part: str) -> Opened:
+        """Open a graph with fed noise."""
+        found = self.parts[part]
+        return open_session(feed_noise(self.graph(part)), found.spec), found.returns
+
+    def _settings(self) -> Mapping[str, Path]:
+        folders, contract = self._found.folders, self.contract
+        tokens = contract.tokens
+        roles = [role for part in self.parts.values() for role in part.roles.values()]
+        styles = [role for role in roles if isinstance(role, StyleInput)]
+        found = [path for role in styles for path in style_files(role, folders)]
+        named = []
+        if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
+            named.append(tokens.vocabulary)
+        if tokens.source == "lexicon" and tokens.lexicon is not None:
+            named.append(tokens.lexicon)
+        found += [find_file(name, folders) for name in named]
+        for name in contract.files:
+            found += [path for folder in folders for path in sorted(folder.glob(name))]
+        if self._found.config is not None:
+            found.append(self._found.config.path)
+        root = folders[-1]
+        return {CONTRACT_NAME: self._found.path} | {
+            path.relative_to(root).as_posix(): path for path in found
+        }
+
+
+class ContractRuntime:
+    """onnxruntime on a voice's files, called as its contract states."""
+
+    def __init__(self, voice: OnnxVoice) -> None:
+        self._voice = voice
+
+    def speak(self, text: str) -> Audio:
+        """Speak a text with the graphs' own random noise, and fresh noise where it is an input."""
+        return self._voice.synthesize(text, seed=int(np.random.default_rng().integers(1 << 31)))
+
+
+def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
+    """Return the values of a graph's inputs, by their names, with noise where it draws any."""
+    return {name: feeds[name] for name in names if name in feeds} | draw_noise(names, seed=seed)
+
+
+def open_voice(location: str, spec: str, manifest: Manifest | None) -> OnnxVoice:
+    """Open a graph with its contract, or an artifact of one."""
+    path = Path(location)
+    if manifest is not None and path.is_dir():
+        path = leading_graph(path, manifest.files)
+    return OnnxVoice(path, spec=spec, manifest=manifest)

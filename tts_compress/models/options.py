@@ -11,11 +11,7 @@ from tts_compress.errors import ModelError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Settings of inference, which a family adds as fields; the defaults are the system's own.
-
-    Raises:
-        ModelError: A value is of the wrong kind, or not among the accepted ones.
-    """
+    """Settings of inference, which a family adds as fields; the defaults are the system's own."""
 
     limits: ClassVar[Mapping[str, tuple[float, float]]]
     """The least and the greatest value of each number; one whose default is an `int` is whole."""
@@ -41,15 +37,7 @@ class Options:
                 raise ModelError(f"{name} is {value!r:.40}; give {words} from {low:g} to {high:g}")
 
     def changed(self, given: Mapping[str, Any], where: str) -> Self:
-        """Return these options with some exchanged.
-
-        Args:
-            given: Values by name.
-            where: Origin of the values, for errors.
-
-        Raises:
-            ModelError: There is no such option, or a value is wrong.
-        """
+        """Return these options with some exchanged."""
         known = sorted(field.name for field in fields(self))
         if unknown := sorted(given.keys() - set(known)):
             raise ModelError(f"{where} states {unknown[0]!r}; there are {', '.join(known)}")
@@ -70,9 +58,6 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
 
     Returns:
         The part before the question mark; and the options by name: integers, floats and words.
-
-    Raises:
-        ModelError: The text after the question mark is not names and values.
     """
     name, separator, query = location.partition("?")
     if not separator or Path(location).exists():

@@ -1,5 +1,10 @@
 """Piper voices: VITS as one ONNX graph plus a JSON file, spoken by the `piper` program."""
 
+from __future__ import annotations
+
+import ast
+import pathlib
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,20 +16,21 @@ from onnx import helper
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import data_file, demo_voice
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
+from tts_compress.folders import temporary_folder
 from tts_compress.models.base import check_encodable
-from tts_compress.models.contract.parts import SHIPPED, Signature
 from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.reading import Explained, explain
-from tts_compress.models.contract.voice import OnnxVoice
+from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, explain
 from tts_compress.models.espeak import espeak
 from tts_compress.models.feeds import GraphInput
-from tts_compress.models.onnx_model import Opened, artifact_graph
+from tts_compress.models.files import check_finite, read_pickled
+from tts_compress.models.onnx_model import OnnxVoice, Opened, artifact_graph
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:
+    import torch
     from piper import PiperVoice
 
 _INPUTS = {"input", "input_lengths", "scales"}
@@ -54,9 +60,6 @@ class PiperModel(OnnxVoice):
         manifest: Record of its compression; None for an original.
         held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
-
-    Raises:
-        ModelError: A file is missing, or the configuration is not one of a Piper voice.
     """
 
     family = "piper"
@@ -79,11 +82,7 @@ class PiperModel(OnnxVoice):
         return explain(data_file(SHIPPED, "piper"), path, _SIGNATURE, self._config)
 
     def graph(self, part: str = "") -> onnx.ModelProto:
-        """Return a copy of the graph.
-
-        Raises:
-            ModelError: The file is not an ONNX file, or not one of a Piper voice.
-        """
+        """Return a copy of the graph."""
         model = super().graph(part)
         if self.parts[part].held is None:
             _check_voice(self.parts[part].path, model, len(self.speakers))
@@ -98,7 +97,7 @@ class PiperModel(OnnxVoice):
             "quality": self._config.content["audio"].get("quality", "unknown"),
         }
 
-    def open_runtime(self, *, threads: int) -> "PiperRuntime":
+    def open_runtime(self, *, threads: int) -> PiperRuntime:
         """Open the file in piper's own runtime; nothing else is read."""
         session = open_session(self.files().weights[0], self.spec, threads)
         speaker_id = None if self.speaker is None else self.speakers[self.speaker]
@@ -123,16 +122,12 @@ class PiperRuntime:
         speaker_id: The speaker; None for the voice's default.
     """
 
-    def __init__(self, voice: "PiperVoice", speaker_id: int | None = None) -> None:
+    def __init__(self, voice: PiperVoice, speaker_id: int | None = None) -> None:
         self._voice = voice
         self._speaker_id = speaker_id
 
     def speak(self, text: str) -> Audio:
-        """Speak with the voice's default settings and the runtime's own random noise.
-
-        Raises:
-            TextError: There is nothing to speak in the text.
-        """
+        """Speak with the voice's default settings and the runtime's own random noise."""
         from piper import SynthesisConfig
 
         check_encodable(text)
@@ -145,16 +140,9 @@ class PiperRuntime:
 
 
 def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperModel:
-    """Open the demo voice, a voice's `.onnx`, a training checkpoint, or an artifact.
-
-    Raises:
-        ModelError: A file is missing, or not one of Piper's.
-        MissingExtraError: An optional package is needed to read it.
-    """
+    """Open the demo voice, a voice's `.onnx`, a training checkpoint, or an artifact."""
     path = demo_voice() if location == "demo" else artifact_graph(Path(location), manifest)
     if path.suffix == ".ckpt":
-        from tts_compress.models.piper_checkpoint import export_checkpoint
-
         graph, config = export_checkpoint(path)
         return PiperModel(path.with_suffix(".onnx"), spec=spec, held=graph, config=config)
     return PiperModel(path, spec=spec, manifest=manifest)
@@ -181,3 +169,202 @@ def _with_durations(model: onnx.ModelProto) -> onnx.ModelProto:
         raise ModelError(f"the graph has {len(ceils)} Ceil operators; a Piper voice has one")
     model.graph.output.append(helper.make_empty_tensor_value_info(ceils[0]))
     return model
+
+
+_OPSET = 15
+
+# Defaults of Piper's training, for what a checkpoint does not state; its medium quality.
+_DEFAULTS: dict[str, Any] = {
+    "num_symbols": 256,
+    "num_speakers": 1,
+    "filter_length": 1024,
+    "hop_length": 256,
+    "segment_size": 8192,
+    "inter_channels": 192,
+    "hidden_channels": 192,
+    "filter_channels": 768,
+    "n_heads": 2,
+    "n_layers": 6,
+    "kernel_size": 3,
+    "p_dropout": 0.1,
+    "resblock": "2",
+    "resblock_kernel_sizes": (3, 5, 7),
+    "resblock_dilation_sizes": ((1, 2), (2, 6), (3, 12)),
+    "upsample_rates": (8, 8, 4),
+    "upsample_initial_channel": 256,
+    "upsample_kernel_sizes": (16, 16, 8),
+    "gin_channels": 0,
+    "use_sdp": True,
+}
+_MOST = {"n_layers": 100, "n_heads": 100}
+_MOST_NUMBERS = 100
+_UNSPOKEN = 50_000_000
+"""Weights that a checkpoint may lack: those of the posterior encoder, which serves training."""
+
+# The other arguments of SynthesizerTrn are named as in the checkpoint.
+_COMPUTED = {"num_symbols", "num_speakers", "filter_length", "hop_length", "segment_size"}
+
+
+def export_checkpoint(path: Path) -> tuple[onnx.ModelProto, Path]:
+    """Return the graph of a training checkpoint, with weight norm folded, and its configuration.
+
+    The voice's configuration is `<name>.ckpt.json`, `<name>.onnx.json` or training's
+    `config.json` beside it. Nothing that a hostile pickle could hold is executed.
+    """
+    config = _find_config(path)
+    checkpoint = _read(path)
+    try:
+        parameters = _DEFAULTS | dict(checkpoint["hyper_parameters"])
+        weights = {
+            name.removeprefix("model_g."): tensor
+            for name, tensor in checkpoint["state_dict"].items()
+            if name.startswith("model_g.")
+        }
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ModelError(f"'{path}' is not a checkpoint of Piper's training: {error!r}") from error
+    model = _build(path, parameters, weights)
+    # Tracing runs the network, whose asserts and indexing can fail on untrained weights.
+    with model_errors(f"'{path}' cannot be exported to ONNX"):
+        return _export(model, int(parameters["num_speakers"])), config
+
+
+def _find_config(path: Path) -> Path:
+    if not path.is_file():
+        raise ModelError(f"no file '{path}'; give an existing Piper checkpoint (.ckpt)")
+    names = (f"{path.name}.json", f"{path.stem}.onnx.json", "config.json")
+    for name in names:
+        if (found := path.with_name(name)).is_file():
+            return found
+    raise ModelError(
+        f"no voice configuration beside '{path}'; one of these is needed: {', '.join(names)}"
+    )
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    try:
+        import torch
+    except ImportError as error:
+        raise MissingExtraError("torch", "torch") from error
+    # Older checkpoints keep paths among their hyper-parameters; a path is harmless data.
+    allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
+    problem = f"'{path}' is not a checkpoint that is safe to read"
+    with model_errors(problem), torch.serialization.safe_globals(allowed):
+        checkpoint = read_pickled(path)
+    if not isinstance(checkpoint, dict):
+        raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")
+    return checkpoint
+
+
+def _build(
+    path: Path, parameters: Mapping[str, Any], weights: Mapping[str, torch.Tensor]
+) -> torch.nn.Module:
+    import torch
+    from piper.train.vits.models import SynthesizerTrn
+
+    with model_errors(f"'{path}' does not fit its own hyper-parameters"):
+        hyper = {
+            # Command lines give sizes of layers as text.
+            name: ast.literal_eval(value)
+            if isinstance(value, str) and isinstance(_DEFAULTS.get(name), tuple)
+            else value
+            for name, value in parameters.items()
+        }
+        if hyper["num_speakers"] > 1 and hyper["gin_channels"] <= 0:
+            hyper["gin_channels"] = 512  # as training does
+        _check_sizes(hyper)
+        arguments = {
+            "n_vocab": hyper["num_symbols"],
+            "spec_channels": hyper["filter_length"] // 2 + 1,
+            "segment_size": hyper["segment_size"] // hyper["hop_length"],
+            "n_speakers": hyper["num_speakers"],
+            **{name: hyper[name] for name in _DEFAULTS.keys() - _COMPUTED},
+        }
+        with torch.device("meta"):  # first without memory: sizes are what the file states
+            stated = sum(p.numel() for p in SynthesizerTrn(**arguments).parameters())
+        held = sum(tensor.numel() for tensor in weights.values())
+        if stated > held + _UNSPOKEN:
+            raise ValueError(f"they make {stated:,} weights, of which the file holds {held:,}")
+        model: torch.nn.Module = SynthesizerTrn(**arguments)
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+    # The posterior encoder serves training only.
+    missing = [name for name in missing if not name.startswith("enc_q.")]
+    if missing or unexpected:
+        example = (missing + unexpected)[0]
+        raise ModelError(
+            f"'{path}' lacks {len(missing)} weights of a Piper voice and has {len(unexpected)} "
+            f"that it does not know, such as {example!r}"
+        )
+    spoken = ((name, tensor) for name, tensor in weights.items() if not name.startswith("enc_q."))
+    check_finite(spoken, path)
+    return _fold_weight_norm(model.eval().float())
+
+
+def _check_sizes(hyper: Mapping[str, Any]) -> None:
+    """Refuse numbers that no voice has, before anything is built of them."""
+    for name in _DEFAULTS:
+        values = hyper[name]
+        rows = values if isinstance(values, list | tuple) else [values]
+        flat = [n for row in rows for n in (row if isinstance(row, list | tuple) else [row])]
+        most = _MOST.get(name, 1 << 16)
+        if len(flat) > _MOST_NUMBERS:
+            raise ValueError(f"{name} has {len(flat)} numbers, more than {_MOST_NUMBERS}")
+        for number in flat:
+            if isinstance(number, int | float) and not 0 <= number <= most:
+                raise ValueError(f"{name} is {number!r:.40}; 0 to {most} is accepted")
+
+
+def _fold_weight_norm(model: torch.nn.Module) -> torch.nn.Module:
+    """Fold weight norm in every module; Piper's own method covers the decoder only."""
+    from torch.nn.utils import remove_weight_norm
+
+    for module in model.modules():
+        if hasattr(module, "weight_g"):
+            remove_weight_norm(module)
+    return model
+
+
+def _export(model: Any, speakers: int) -> onnx.ModelProto:
+    """Export with the inputs and outputs that the piper program uses."""
+    import torch
+
+    def forward(
+        text: torch.Tensor,
+        lengths: torch.Tensor,
+        scales: torch.Tensor,
+        sid: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        audio: torch.Tensor = model.infer(
+            text,
+            lengths,
+            noise_scale=scales[0],
+            length_scale=scales[1],
+            noise_scale_w=scales[2],
+            sid=sid,
+        )[0]  # (B, 1, T)
+        return audio.unsqueeze(1)  # (B, 1, 1, T), as piper expects
+
+    model.forward = forward
+    inputs = (
+        torch.arange(50).unsqueeze(0) % model.n_vocab,
+        torch.tensor([50]),
+        torch.tensor([0.667, 1.0, 0.8]),
+        torch.tensor([0]) if speakers > 1 else None,
+    )
+    with warnings.catch_warnings(), torch.no_grad(), temporary_folder() as directory:
+        file = Path(directory) / "voice.onnx"
+        warnings.simplefilter("ignore")  # tracer warnings about lengths, and of deprecation
+        torch.onnx.export(
+            model,
+            inputs,
+            file,
+            opset_version=_OPSET,
+            input_names=["input", "input_lengths", "scales", "sid"][: 4 if speakers > 1 else 3],
+            output_names=["output"],
+            dynamic_axes={
+                "input": {0: "batch_size", 1: "phonemes"},
+                "input_lengths": {0: "batch_size"},
+                "output": {0: "batch_size", 2: "time"},
+            },
+            dynamo=False,  # the newer exporter fails on the splines' data-dependent assertion
+        )
+        return onnx.load(file)

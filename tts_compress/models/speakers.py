@@ -57,9 +57,6 @@ def read_speakers(config: Mapping[str, Any], path: Path) -> Mapping[str, int]:
     Args:
         config: The voice's configuration, whose `num_speakers` was checked.
         path: Its file, for errors.
-
-    Raises:
-        ModelError: A name's id is not one of a speaker.
     """
     count = config["num_speakers"]
     if count <= 1:
@@ -80,16 +77,7 @@ def read_speakers(config: Mapping[str, Any], path: Path) -> Mapping[str, int]:
 
 
 def find_speaker(speakers: Mapping[str, int], wanted: str | int, spec: str) -> str:
-    """Return the name of a speaker that is given by name or id; a name comes first.
-
-    Args:
-        speakers: Ids by name.
-        wanted: A name, or an id as a number or in digits.
-        spec: The model's spec, for errors.
-
-    Raises:
-        ModelError: There is no such speaker, or only one.
-    """
+    """Return the name of a speaker that is given by name or id; a name comes first."""
     if not speakers:
         raise ModelError(f"'{spec}' has one speaker; leave the speaker {wanted!r:.40} out")
     if wanted in speakers:

@@ -33,11 +33,6 @@ def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
         seed: Chooses the noise; several numbers choose as one. None means no noise at all: normal
             noise is zero, others are their mean, and `bernoulli` and `multinomial` take what is
             most probable.
-
-    Raises:
-        TTSCompressError: A part of the seed is negative.
-        ModelError: In the block: randomness of another kind is drawn, which cannot be paired, or
-            probabilities to draw from are negative, not finite, or all zero.
     """
     parts = seed if seed is None or isinstance(seed, Sequence) else [seed]
     if parts is not None and min(parts) < 0:

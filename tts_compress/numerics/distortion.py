@@ -53,9 +53,6 @@ def observe(reference: Audio, candidate: Audio, other: Audio) -> Distances:
         reference: A rendering by the reference.
         candidate: The candidate's, with the same seed or of the same features.
         other: What both are compared with: the reference's with another seed, or a recording.
-
-    Raises:
-        ValueError: The sample rates differ.
     """
     rates = {audio.sample_rate for audio in (reference, candidate, other)}
     if len(rates) > 1:

@@ -1,4 +1,4 @@
-"""Rounding of weights to 8 bits, and of biases to the units of an accumulator.
+"""Rounding of weights to 8 bits, to 4 in blocks or one input after another (GPTQ), and of biases.
 
 x86 processors without VNNI multiply u8 activations with s8 weights by `vpmaddubsw`, which adds the
 products of two neighbouring inputs in 16 bits and saturates. With activations up to 255 the sum
@@ -16,7 +16,8 @@ follow each other count as neighbours.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -97,3 +98,169 @@ def round_bias(bias: npt.NDArray[Any], scales: npt.NDArray[Any]) -> npt.NDArray[
     limit = np.iinfo(np.int32).max
     codes: npt.NDArray[np.float64] = np.rint(bias.astype(np.float64) / scales)
     return codes.clip(-limit, limit).astype(np.int32)
+
+
+LOWEST, HIGHEST = -8, 7
+"""The limits of codes and of factors."""
+
+_TRIED = (0, -1, 1)
+"""Steps from the factor that just holds a block's largest weight to those whose error is
+compared: a smaller one clips it and rounds the others finer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks(Generic[ArrayT]):
+    """A weight in four bits, arrays of numpy or torch, which is an 8-bit weight when unpacked.
+
+    A block of neighbouring inputs of an output channel shares a factor, and a channel a scale:
+    weight = code · factor · scale. Codes and factors are both integers of four bits in [-8, 7], so
+    their product is an integer of at most 64: what integer kernels multiply, exactly. And the sum
+    of two is at most 128, which never overflows 16 bits, whatever the codes.
+
+    Factors have a sign, because codes reach further down than up: the largest weight of a block
+    becomes -8. On the demo voice's convolutions, blocks of 16, that and a choice between three
+    neighbouring factors make 22.2 dB of signal-to-noise ratio; codes in [-7, 7] with an FP32 scale
+    per block make 21.4, and take 6 bits per weight where these take 4.25.
+    """
+
+    codes: ArrayT
+    """int8 in [-8, 7], `[outputs, inputs]`."""
+
+    factors: ArrayT
+    """int8 in [-8, 7] without 0, `[outputs, blocks]`; a block is inputs / blocks neighbours."""
+
+    scales: ArrayT
+    """FP32, `[outputs]`."""
+
+    def wide(self) -> ArrayT:
+        """Return the 8-bit codes, int8 in [-64, 64], `[outputs, inputs]`, in steps of `scales`."""
+        blocks = self.codes.reshape(*self.factors.shape, -1)
+        products: ArrayT = (blocks * self.factors[..., None]).reshape(self.codes.shape)
+        return products
+
+    def steps(self) -> ArrayT:
+        """Return what a code counts in each block, FP32, `[outputs, blocks]`; some negative."""
+        steps: ArrayT = self.factors * self.scales[:, None]
+        return steps
+
+
+def round_blocks(weight: ArrayT, block: int) -> Blocks[ArrayT]:
+    """Round a weight to nearest in four bits.
+
+    Args:
+        weight: FP32, finite, `[outputs, ...]`; what follows the first axis is a multiple of `block`
+            in size, and is taken in its order.
+        block: Weights that share a factor.
+    """
+    # Every function used here has the same name and meaning in numpy and torch.
+    xp: Any = np if isinstance(weight, np.ndarray) else sys.modules["torch"]
+    outputs = weight.shape[0]
+    blocks: Any = weight.reshape(outputs, -1, block)
+    highest, lowest = xp.amax(blocks, 2), xp.amin(blocks, 2)
+    is_above = highest > -lowest
+    peaks = xp.where(is_above, highest, -lowest) / -LOWEST
+    # The largest factor is 8 below zero and 7 above it.
+    limits = xp.asarray(xp.where(is_above, -LOWEST, HIGHEST), dtype=xp.float32)
+    scales = usable_scales(xp.amax(peaks / limits, 1))
+    signs = xp.asarray(xp.where(is_above, -1, 1), dtype=xp.float32)
+    fitting = xp.round(peaks / scales[:, None])
+    best: Any = None
+    for change in _TRIED:
+        size = xp.minimum(xp.clip(fitting + change, 1, -LOWEST), limits)
+        steps = signs * size * scales[:, None]
+        codes = xp.clip(xp.round(blocks / steps[..., None]), LOWEST, HIGHEST)
+        error = ((codes * steps[..., None] - blocks) ** 2).sum(2)
+        if best is None:
+            best = (codes, size, error)
+            continue
+        better = error < best[2]
+        best = (
+            xp.where(better[..., None], codes, best[0]),
+            xp.where(better, size, best[1]),
+            xp.where(better, error, best[2]),
+        )
+    codes = xp.asarray(best[0], dtype=xp.int8).reshape(outputs, -1)
+    return Blocks(codes, xp.asarray(signs * best[1], dtype=xp.int8), scales)
+
+
+_BLOCK = 128
+"""Inputs after which the rest of the weight is updated at once."""
+
+_DAMPING = 0.01
+"""Share of the mean of the moments' diagonal that is added to it."""
+
+
+def gptq(
+    weight: ArrayT,
+    moments: ArrayT,
+    scales: ArrayT,
+    limits: tuple[int, int],
+    *,
+    pair_limit: int | None = None,
+    row: int | None = None,
+) -> ArrayT:
+    """Return the codes of a weight that keep the layer's output on calibration data.
+
+    Inputs are rounded one after another, the later ones making up for the error of the earlier:
+    Frantar et al., "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
+    Transformers", arXiv:2210.17323, algorithm 1, with scales that are fixed beforehand.
+
+    Args:
+        weight: `[outputs, inputs]`, finite, an array of numpy or torch as the others.
+        moments: Σ x xᵀ of the layer's inputs, `[inputs, inputs]`, up to a factor. Weights of
+            inputs that were always zero are rounded to nearest.
+        scales: `[outputs, groups]`, not zero; each is shared by inputs / groups neighbours.
+        limits: The lowest and the highest code.
+        pair_limit: The largest magnitude of the sum of two neighbouring inputs' codes; None where
+            nothing multiplies the codes two by two.
+        row: Inputs of each tap of a convolution, which stand together; None if there are no taps.
+            Where they are odd in number, every two that follow each other are neighbours.
+
+    Returns:
+        int8, `[outputs, inputs]`.
+    """
+    # Every function used here has the same name and meaning in numpy and torch.
+    xp: Any = np if isinstance(weight, np.ndarray) else sys.modules["torch"]
+    inputs = weight.shape[1]
+    group, every = inputs // scales.shape[1], (row or inputs) % 2
+    shares = _error_shares(xp, moments)
+    # Rows are inputs from here on: they are contiguous.
+    wanted, steps = _transposed(xp, weight), _transposed(xp, scales)
+    codes, errors = xp.empty_like(wanted), xp.empty_like(wanted)
+    for start in range(0, inputs, _BLOCK):
+        end = min(start + _BLOCK, inputs)
+        rest = wanted[start:end] + shares[start:end, :start] @ errors[:start]
+        for i in range(start, end):
+            step = steps[i // group]
+            target = rest[i - start] + shares[i, start:i] @ errors[start:i]
+            codes[i] = xp.clip(xp.round(target / step), *limits)
+            if pair_limit is not None and (i % 2 or (every and i)):
+                before = codes[i - 1]
+                codes[i] = xp.clip(codes[i], -pair_limit - before, pair_limit - before)
+            errors[i] = wanted[i] - codes[i] * step
+    rounded: ArrayT = _transposed(xp, codes, xp.int8)
+    return rounded
+
+
+def _transposed(xp: Any, matrix: Any, kind: Any = None) -> Any:
+    """Return a contiguous copy of a transposed matrix, in float64 or a given type."""
+    turned = xp.empty_like(matrix.T, dtype=kind or xp.float64)
+    turned = turned.copy("C") if xp is np else turned.contiguous()
+    turned[:] = matrix.T
+    return turned
+
+
+def _error_shares(xp: Any, moments: Any) -> Any:
+    """Return the shares of the errors of earlier inputs that each input takes over.
+
+    Where U Uᵀ are the moments, damped, with an upper triangle U, input i takes over U[j, i] /
+    U[i, i] of the error of each j before it: then the output is closest to the original's if
+    the inputs behind are free. So the paper's inverse of the moments is not needed.
+    """
+    damped = _transposed(xp, moments)  # symmetric
+    diagonal = range(len(damped))
+    mean = damped[diagonal, diagonal].mean()
+    # Without any input there is nothing to keep: the identity rounds to nearest.
+    damped[diagonal, diagonal] += _DAMPING * mean if mean > 0 else 1.0
+    upper = xp.flip(xp.linalg.cholesky(xp.flip(damped, (0, 1))), (0, 1))
+    return _transposed(xp, upper / upper[diagonal, diagonal])

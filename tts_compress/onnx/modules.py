@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from tts_compress.onnx.four_bits import packed_weight
 from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.weight_codes import packed_weight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

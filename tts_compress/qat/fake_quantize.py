@@ -18,14 +18,12 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import LEVELS
-from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks
-from tts_compress.numerics.histogram import Histogram, Range, choose_range
-from tts_compress.numerics.weights import round_weight
+from tts_compress.numerics.ranges import LEVELS, Histogram, Range, choose_range
+from tts_compress.numerics.weights import HIGHEST, LOWEST, Blocks, round_weight
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.codes import activation_codes, from_rows, group_scales, round_groups
 from tts_compress.torch.layers.geometry import Geometry
-from tts_compress.torch.layers.integer_convolution import transposed_phases
+from tts_compress.torch.layers.integer import transposed_phases
 from tts_compress.torch.observe import add_sample
 
 _WITHIN = 0.499
@@ -41,11 +39,6 @@ def round_affine(values: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """Return values rounded to 8 bits in a range.
 
     Gradients flow into what is not clipped, and into the range's ends if they require any.
-
-    Args:
-        values: FP32; the first axis is the batch.
-        low: The smallest value that is kept, FP64, a scalar.
-        high: The largest.
     """
     result: Tensor = _RoundAffine.apply(values, low, high)  # type: ignore[no-untyped-call]
     return result
@@ -110,10 +103,6 @@ class ActivationFakeQuantize(FakeQuantize):
     A trained range starts as the observed one. The parameter is the logarithm of the factor by
     which each end moved, because an optimizer's steps should be as large for a range of 0.01 as
     for one of 100.
-
-    Args:
-        settings: Settings of the observed range, as for post-training calibration.
-        learned: True if the range is a parameter.
     """
 
     def __init__(self, settings: Calibration, *, learned: bool = False) -> None:
@@ -171,11 +160,7 @@ class ActivationFakeQuantize(FakeQuantize):
 
 
 class DynamicFakeQuantize(FakeQuantize):
-    """8 bits in the range of the very tensor that is rounded; there is nothing to observe.
-
-    Args:
-        least_step: Codes are never closer to each other than this.
-    """
+    """8 bits in the range of the very tensor that is rounded; there is nothing to observe."""
 
     def __init__(self, least_step: float = 0.0) -> None:
         super().__init__()
@@ -236,9 +221,6 @@ class WeightFakeQuantize(FakeQuantize):
     def codes(self, weight: Tensor) -> tuple[Tensor, Tensor]:
         """Return codes and scales as post-training quantization chooses them.
 
-        Args:
-            weight: FP32.
-
         Returns:
             int8 codes, `[channels, all else]` or `[channels, groups, group]`, and scales: FP32
             `[channels]`, or of groups bfloat16 `[channels, groups]`.
@@ -271,11 +253,6 @@ class BlockFakeQuantize(WeightFakeQuantize):
 
     Post-training quantization chose factors and scales, and with GPTQ also codes that are not the
     nearest ones. Training starts from these codes, and changes nothing but codes.
-
-    Args:
-        blocks: The weight in four bits.
-        axis: Axis of the output channels.
-        phases: As in `WeightFakeQuantize`.
     """
 
     def __init__(

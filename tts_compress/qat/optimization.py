@@ -37,25 +37,13 @@ class NotFiniteError(Exception):
 
 
 def share_done(options: TrainingOptions, step: int, seconds: float = 0.0) -> float:
-    """Return the share of a training that is done: of its updates, or of its time if that is more.
-
-    Args:
-        options: Options of the training.
-        step: Updates so far.
-        seconds: Time they took.
-    """
+    """Return the share of a training that is done, of its updates or, if more, of its time."""
     timed = 0.0 if options.minutes is None else seconds / (60.0 * options.minutes)
     return max(step / options.steps, timed)
 
 
 def rate_share(options: TrainingOptions, step: int, seconds: float = 0.0) -> float:
-    """Return an update's share of the highest learning rate.
-
-    Args:
-        options: Options of the training.
-        step: Number of the update, from 0.
-        seconds: Time that the updates before it took.
-    """
+    """Return an update's share of the highest learning rate."""
     if step < options.warm_up:
         return (step + 1) / (options.warm_up + 1)
     done = (step - options.warm_up) / max(options.steps - options.warm_up, 1)
@@ -67,12 +55,6 @@ def batch_indices(count: int, size: int, step: int, seed: int) -> list[int]:
     """Return the indices of the examples of one update.
 
     Every example is met once before any is met again, in an order that differs each time.
-
-    Args:
-        count: Examples there are.
-        size: Examples of an update.
-        step: Number of the update, from 0.
-        seed: Seed of the order.
     """
     orders: list[int] = []
     first, last = step * size // count, ((step + 1) * size - 1) // count
@@ -111,13 +93,7 @@ def joined(examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
 
 
 class TrainingLoss(nn.Module):
-    """The loss of a task; one call of it is one call for DDP, however many batches it takes.
-
-    Args:
-        task: Defines the loss.
-        student: The task's, a copy of it, or what it is converted to.
-        device: Device that examples are moved to.
-    """
+    """The loss of a task; one call of it is one call for DDP, however many batches it takes."""
 
     def __init__(
         self, task: TrainingTask, student: Callable[..., Outputs], device: torch.device
@@ -147,13 +123,7 @@ class TrainingLoss(nn.Module):
 
 
 class Optimization:
-    """A student with its optimizer, moving average and best weights.
-
-    Args:
-        task: Its student is trained in place.
-        options: Options of the training.
-        accelerator: Distributes it.
-    """
+    """A student with its optimizer, moving average and best weights."""
 
     def __init__(
         self, task: TrainingTask, options: TrainingOptions, accelerator: Accelerator
@@ -178,12 +148,7 @@ class Optimization:
         self._stepper = accelerator.prepare(self._optimizer)
 
     def update(self, state: TrainingState) -> dict[str, float]:
-        """Make the update that comes next, and return its loss, rate, gradients' norm and terms.
-
-        Raises:
-            NotFiniteError: A loss or gradient is not finite, so that nothing was updated.
-            QuantizationError: Not even one example fits into memory.
-        """
+        """Make the update that comes next, and return its loss, rate, gradients' norm and terms."""
         terms = self._gradients(self._next(state.step))
         trained = [p for p in self.student.parameters() if p.requires_grad]
         norm = float(self.accelerator.clip_grad_norm_(trained, self.options.clip or inf))
@@ -341,10 +306,6 @@ def _moving_average(student: nn.Module, share: float) -> AveragedModel:
     """Return an exponential moving average of a student's parameters.
 
     Its memory is short at first, so that the beginning is soon forgotten.
-
-    Args:
-        student: The student, whose present parameters are the first values.
-        share: Share of the past, in the long run.
     """
 
     def mean(average: Tensor, value: Tensor, count: Any) -> Tensor:

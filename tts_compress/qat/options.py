@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tts_compress.errors import MissingExtraError, QuantizationError
-from tts_compress.models.distillation import Loss
+from tts_compress.models.base import Loss
 from tts_compress.options import option
 from tts_compress.progress import Progress, Silent
 

@@ -40,12 +40,6 @@ class FakeQuantizedLayer(nn.Module):
     """Replaces a linear layer, a convolution or an embedding while it is trained.
 
     Only what goes in is rounded: the integer layers that this one becomes return FP32.
-
-    Args:
-        module: The layer in FP32, whose parameters it takes over.
-        decision: The format it is converted to.
-        calibration: Settings of static ranges of its input; None where there are none.
-        learned_ranges: True if these ranges are parameters.
     """
 
     def __init__(
@@ -112,9 +106,6 @@ class PreparedModule:
         """Return a context in which calls of `module` observe ranges in FP32; its end freezes them.
 
         Without it each call moves the ranges, until `convert_qat`.
-
-        Raises:
-            QuantizationError: At the end, some ranges saw nothing.
         """
         return observing(self.module)
 
@@ -198,12 +189,7 @@ def convert_qat(prepared: PreparedModule) -> Converted:
 
 
 def own_tensors(root: nn.Module, *, trainable: bool) -> nn.Module:
-    """Return a copy of a module with tensors of its own; what its parts share, they share still.
-
-    Args:
-        root: The module; not modified.
-        trainable: True if floating-point parameters get gradients.
-    """
+    """Return a copy of a module with tensors of its own; what its parts share, they share still."""
 
     def copied(tensor: Tensor) -> Tensor:
         values = tensor.detach().clone()

@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import LanguageModel, Prompt, Speaking, TorchModel
-from tts_compress.models.distillation import Call, Objective
-from tts_compress.models.interception import intercepted
+from tts_compress.models.base import Call, LanguageModel, Objective, Prompt, Speaking, TorchModel
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.task import digest_tensors, held_out_indices
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, intercepted
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
 """Calls of one component that are kept: the estimator of a diffusion is called for every step of
@@ -45,12 +43,6 @@ def record_calls(
     """Return the calls of each rounded component, in the order data flows.
 
     Texts are held out, not calls: none that is judged on belongs to a text that is trained on.
-
-    Args:
-        model: The teacher; not modified.
-        student: Its root with fake-quantized layers.
-        texts: Texts that the teacher speaks, each with the seed of its noise.
-        progress: Receives reports of every text, and of components that are not trained.
     """
     if len(texts) < 2:
         raise RecipeError(f"{len(texts)} texts to train on; give 2 or more: one is held out")
@@ -136,11 +128,6 @@ class CallRecorder:
     """Keeps a uniform sample of an objective's calls (reservoir sampling).
 
     The first calls alone would be the first steps of a loop and the first texts.
-
-    Args:
-        objective: Names the module and its method.
-        most: Largest number of calls that are kept.
-        seed: Chooses the sample.
     """
 
     def __init__(self, objective: Objective, *, most: int, seed: int = 0) -> None:
@@ -187,10 +174,6 @@ def repeatable(module: nn.Module, objective: Objective) -> Callable[..., Any]:
 
     Some systems put their methods into `torch.inference_mode`, which no gradient leaves; here
     methods are called without their decorators.
-
-    Args:
-        module: The one that the objective names, or a copy of it.
-        objective: Names the method, and keywords that are not as they were recorded.
     """
     method: Any = module
     if objective.method != "forward":
@@ -205,13 +188,7 @@ def repeatable(module: nn.Module, objective: Objective) -> Callable[..., Any]:
 def compared_outputs(
     objective: Objective, output: Any, keywords: Mapping[str, Any] | None = None
 ) -> list[Tensor]:
-    """Return the tensors of an output that count, in order.
-
-    Args:
-        objective: Names them.
-        output: The output of the module.
-        keywords: Keywords of the call, which determine how many steps count; None for all.
-    """
+    """Return the tensors of an output that count, in order."""
     leaves, _ = tree_flatten(output)
     real = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
     positions = objective.outputs or range(len(real))

@@ -115,12 +115,7 @@ class Checkpoints:
 
 
 def identity_of(task: TrainingTask, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties that identify a training: student, examples, options.
-
-    Args:
-        task: The task, with an untrained student.
-        options: Those that matter.
-    """
+    """Return the properties that identify a training: student, examples, options."""
     examples = (task.train[0], task.train[-1], task.held_out[0])
     return {
         "model": digest_tensors(task.student.state_dict().values()),

@@ -74,10 +74,6 @@ def matmul_precision(
     """Set the precision of FP32 products for the length of a block; yield what took effect.
 
     Convolutions on a GPU, which torch computes in TF32 by default, follow it too.
-
-    Args:
-        wanted: As `torch.set_float32_matmul_precision` takes it.
-        device: Device that training runs on.
     """
     before = torch.get_float32_matmul_precision()
     convolutions = device.type == "cuda"

@@ -15,10 +15,9 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
 from tts_compress.artifact import TrainingRecord
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.models.base import TorchModel
-from tts_compress.models.distillation import Call, Loss, Objective
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.onnx.durations import length_outputs
+from tts_compress.models.base import Call, Loss, Objective, TorchModel
+from tts_compress.numerics.weights import Blocks
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import ComponentProgress
@@ -26,7 +25,6 @@ from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.graph.network import GraphNetwork
 from tts_compress.qat.graph.student import learned_conversion
 from tts_compress.qat.graph.task import graph_task
-from tts_compress.qat.losses import objective_terms, target_variances
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.recorded_calls import (
@@ -35,7 +33,7 @@ from tts_compress.qat.recorded_calls import (
     record_calls,
     repeatable,
 )
-from tts_compress.qat.task import Example, Outputs, TrainingTask
+from tts_compress.qat.task import Example, Outputs, TrainingTask, objective_terms, target_variances
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted
@@ -66,15 +64,7 @@ def train_graph(
     sample_rate: int | None,
     run: TrainingRun,
 ) -> tuple[Conversion, TrainingRecord]:
-    """Return a conversion with trained weights and ranges, and how they were trained.
-
-    Args:
-        conversion: A prepared voice or bare graph; not modified.
-        recipe: The recipe it was prepared by.
-        calls: Its inputs.
-        sample_rate: Sample rate of a voice, Hz; None for a bare graph.
-        run: Options, folder and progress.
-    """
+    """Return a conversion with trained weights and ranges, and how they were trained."""
     if recipe.calibration is None or calls is None:
         raise RecipeError(
             f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
@@ -110,14 +100,7 @@ def train_module(
     *,
     run: TrainingRun,
 ) -> nn.Module:
-    """Return a compressed and trained copy of any module.
-
-    Args:
-        module: In FP32; not modified.
-        recipe: The format of each layer.
-        batches: Its inputs, as `module_task` takes them.
-        run: Options, folder and progress.
-    """
+    """Return a compressed and trained copy of any module."""
     options = run.options
     prepared = prepare_qat(module, recipe, learned_ranges=options.learned_ranges)
     loss = options.loss or "mse"
@@ -134,15 +117,7 @@ def train_system(
     *,
     run: TrainingRun,
 ) -> tuple[Converted, TrainingRecord]:
-    """Return a system's components, compressed and trained one after the other, and how.
-
-    Args:
-        model: The teacher; not modified.
-        recipe: The format of each layer.
-        texts: Texts to train on, each with the seed of its noise.
-        speak: Makes the system speak them with another root.
-        run: Options of each component's training; each is kept in a folder of its own.
-    """
+    """Return a system's components, compressed and trained one after the other, and how."""
     prepared = prepare_qat(model.root(), recipe, learned_ranges=run.options.learned_ranges)
     student = prepared.module
     recorded = record_calls(model, student, texts, progress=run.progress)
@@ -300,13 +275,7 @@ def _take_apart(inputs: Any) -> tuple[_Signature, tuple[Tensor, ...]]:
 
 
 class _Replayed(nn.Module):
-    """A module that repeats calls, given by their tensors alone.
-
-    Args:
-        module: Teacher or student.
-        objective: Names the method that is called and the outputs that count.
-        signatures: Everything else about the calls.
-    """
+    """A module that repeats calls, given by their tensors alone."""
 
     def __init__(
         self, module: nn.Module, objective: Objective, signatures: Sequence[_Signature]

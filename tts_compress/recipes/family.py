@@ -19,9 +19,8 @@ from tts_compress.config import (
     read_table,
 )
 from tts_compress.errors import RecipeError, SchemeError
-from tts_compress.recipes.formats import CALIBRATED
+from tts_compress.recipes.formats import CALIBRATED, find_scheme
 from tts_compress.recipes.recipe import Coverage, Recipe
-from tts_compress.recipes.schemes import find_scheme
 
 
 class _Component(Coverage):

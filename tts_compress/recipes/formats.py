@@ -1,6 +1,103 @@
-"""The words of recipes for number formats and methods: TOML and manifests hold their values."""
+"""The schemes by name, and the words of recipes for number formats and methods.
 
+TOML and manifests hold the values of these words.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import StrEnum
+
+from tts_compress.errors import SchemeError, nearest
+
+
+class Quality(StrEnum):
+    """A bound on the sound of `int8`; the fastest formats within it are found by listening."""
+
+    GOOD = "good"
+    HIGH = "high"
+    FAST = "fast"
+
+    @property
+    def bound(self) -> float | None:
+        """The largest distortion, 1 is what 8-bit mu-law adds; None for the recipe as it is.
+
+        Within a bound the floor of pauses rises by at most 3 dB, and no length is moved.
+        """
+        return {"good": 0.5, "high": 0.25}.get(self)
+
+
+def find_quality(name: str) -> Quality:
+    """Return the quality of a name."""
+    if name not in set(Quality):
+        raise SchemeError(f"no quality {name!r}; available: {', '.join(Quality)}")
+    return Quality(name)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """One way to compress a model; how it applies to a family stands in that family's recipe."""
+
+    name: str
+    summary: str
+    """One line for people choosing."""
+
+    trained: bool = False
+    """True if the model is trained, which takes longer than compressing it."""
+
+
+SCHEMES = (
+    Scheme("int8", "the family's best INT8 recipe"),
+    Scheme("int8-static", "INT8 weights and activations, ranges from calibration"),
+    Scheme("int8-dynamic", "INT8 weights, activations rounded with ranges found at run time"),
+    Scheme(
+        "int8-qat",
+        "as int8, trained to answer as the original does; no recordings are needed",
+        trained=True,
+    ),
+    Scheme("int8-weight-only", "INT8 weights in the file, FP32 arithmetic"),
+    Scheme("int4-int8", "ONNX graphs: INT8 arithmetic as in int8, weights in 4 bits in the file"),
+    Scheme(
+        "int4-qat",
+        "as int4-int8, trained to answer as the original does; no recordings are needed",
+        trained=True,
+    ),
+    Scheme("int4-weight-only", "weights in 4 bits by groups, in INT8 where that cannot be"),
+    Scheme("int4-gptq", "torch: as int4-weight-only, by GPTQ on calibration data; linear layers"),
+    Scheme("int4-inc", "torch: as int4-gptq, by Intel Neural Compressor (extra 'inc')"),
+    Scheme("mixed", "a format for each group of layers, by a recipe that `search` wrote"),
+    Scheme("fp16", "half-precision floats where they are safe"),
+    Scheme("bf16", "bfloat16 where they are safe"),
+    Scheme("fp8", "linear layers in 8-bit floats, on NVIDIA GPUs from compute capability 8.9"),
+)
+"""All schemes; `tts-compress schemes` says which family has which."""
+
+
+_OTHER_NAMES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float8": "fp8",
+    "half": "fp16",
+    "int4": "int4-weight-only",
+}
+"""Common words for schemes, as torch and other tools have them."""
+
+
+def find_scheme(name: str, listed: Iterable[str] = ()) -> Scheme:
+    """Return the scheme that a name means: upper or lower case, `_` or `-`, and a few other names.
+
+    Args:
+        name: `int8-static`, `INT8_STATIC`, `float16`.
+        listed: Names that an error lists, such as a family's; without any, those of all schemes.
+    """
+    schemes = {scheme.name: scheme for scheme in SCHEMES}
+    plain = name.strip().lower().replace("_", "-")
+    plain = _OTHER_NAMES.get(plain, plain)
+    if plain in schemes:
+        return schemes[plain]
+    names = [name for name in schemes if name in set(listed)] or list(schemes)
+    raise SchemeError(
+        f"unknown scheme {name!r}; known schemes: {', '.join(names)}{nearest(plain, names)}"
+    )
 
 
 class _Word(StrEnum):

@@ -10,10 +10,8 @@ from typing import Any
 from tts_compress.compression.quality import Option, select
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.formats import Activations, Algorithm, Weights
-from tts_compress.recipes.groups import Group, exact_pattern
-from tts_compress.recipes.recipe import Recipe, Rule
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import Activations, Algorithm, Weights, find_scheme
+from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern
 from tts_compress.search.outcome import Sensitivity
 
 FLOAT32 = "float32"
@@ -53,14 +51,14 @@ class Format:
 
         What has no kernel in the arithmetic, or no form in four bits, stores its weights in INT8.
         """
-        found = [Rule(match=pattern, **dict(self.keys))]
+        rules = [Rule(match=pattern, **dict(self.keys))]
         computes = self.arithmetic in {Activations.STATIC, Activations.DYNAMIC}
         if computes and self.weights == Weights.INT4:
             arithmetic = Activations(self.arithmetic)
-            found.append(Rule(match=pattern, weights=Weights.INT8, activations=arithmetic))
+            rules.append(Rule(match=pattern, weights=Weights.INT8, activations=arithmetic))
         if computes or self.weights == Weights.INT4:
-            found.append(Rule(match=pattern, weights=Weights.INT8))
-        return found
+            rules.append(Rule(match=pattern, weights=Weights.INT8))
+        return rules
 
 
 def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
@@ -70,23 +68,20 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
         family: The model's family.
         names: The formats to return. By default all but those whose arithmetic a CPU lacks, and
             `bfloat16`, which is as large as `float16` and coarser.
-
-    Raises:
-        RecipeError: No recipe of the family has a format of that name.
     """
-    found: dict[str, Format] = {}
+    formats: dict[str, Format] = {}
     for scheme in schemes_of(family):
         if find_scheme(scheme).trained:
             continue
         for rule in find_recipe(family, scheme).component:
             made = _format_of(rule)
             if made.weights != Weights.FLOAT32:
-                found.setdefault(made.name, made)
+                formats.setdefault(made.name, made)
     for name in names:
-        if name not in found:
-            known = ", ".join(repr(one) for one in found) or "none"
-            raise RecipeError(f"no format {name!r} for family {family!r}; available: {known}")
-    kept = [one for one in found.values() if one.name in names or (not names and _is_usual(one))]
+        if name not in formats:
+            available = ", ".join(repr(one) for one in formats) or "none"
+            raise RecipeError(f"no format {name!r} for family {family!r}; available: {available}")
+    kept = [one for one in formats.values() if one.name in names or (not names and _is_usual(one))]
     bits = {form: int("".join(filter(str.isdigit, form.weights))) for form in kept}
     return tuple(sorted(kept, key=lambda form: (-bits[form], form.name)))
 
@@ -141,11 +136,7 @@ class Space:
         return {group.name: AS_BASELINE for group in self.groups}
 
     def recipe(self, choice: Choice) -> Recipe:
-        """Return the recipe of a choice, which is whole and checked.
-
-        Raises:
-            ValueError: The choice compresses nothing.
-        """
+        """Return the recipe of a choice, which is whole and checked."""
         rules: list[Rule] = []
         for group in self.groups:
             name = choice.get(group.name, FLOAT32)
@@ -176,13 +167,13 @@ class Space:
 
     def _as_baseline(self, group: Group) -> list[Rule]:
         """Return the baseline's rules, about the modules of a group alone."""
-        found = []
+        rules = []
         for rule in self.base.component:
-            own = [module for module in group.modules if fnmatchcase(module, rule.match)]
-            whole = len(own) == len(group.modules)
-            patterns = group.patterns if whole else map(exact_pattern, own)
-            found += [rule.model_copy(update={"match": pattern}) for pattern in patterns]
-        return found
+            covered = [module for module in group.modules if fnmatchcase(module, rule.match)]
+            whole = len(covered) == len(group.modules)
+            patterns = group.patterns if whole else map(exact_pattern, covered)
+            rules += [rule.model_copy(update={"match": pattern}) for pattern in patterns]
+        return rules
 
 
 def recipe_toml(recipe: Recipe) -> str:
@@ -223,13 +214,7 @@ Options = Mapping[str, Sequence[NamedOption]]
 
 
 def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Options:
-    """Return the energy and saving of every format of every group.
-
-    Args:
-        sensitivity: What each group alone does and saves.
-        by_time: Save time; else bytes.
-        bound: Largest distortion.
-    """
+    """Return the energy and saving of every format of every group."""
     options: dict[str, list[NamedOption]] = {}
     for row in sensitivity.rows:
         several = options.setdefault(row.group, [NamedOption((), 0.0, 0.0, FLOAT32)])

@@ -20,11 +20,7 @@ class Objective(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SensitivityOptions:
-    """Settings of a sensitivity analysis.
-
-    Raises:
-        QuantizationError: There are no texts.
-    """
+    """Settings of a sensitivity analysis."""
 
     formats: tuple[str, ...] = option(
         (),
@@ -68,11 +64,7 @@ class SensitivityOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """Settings of a search.
-
-    Raises:
-        EvaluationError: A number is out of range.
-    """
+    """Settings of a search."""
 
     objective: Objective = option(Objective.SIZE, "--objective", "what to make small")
     max_wer_rise: float = option(

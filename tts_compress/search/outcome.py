@@ -231,12 +231,7 @@ def _points(value: float) -> str:
 
 
 def write_result(result: Sensitivity | SearchResult, folder: Path) -> Path:
-    """Write `sensitivity` or `search`, as `.json` and `.html`; return the page.
-
-    Raises:
-        MissingExtraError: The page needs jinja2 and matplotlib; the document is written.
-        ArtifactError: The folder cannot be written.
-    """
+    """Write `sensitivity` or `search`, as `.json` and `.html`; return the page."""
     stem = "search" if isinstance(result, SearchResult) else "sensitivity"
     write_document(
         result,

@@ -41,42 +41,45 @@ _SOUND = "distortion with the same noise, 1 is what mu-law adds"
 _DURATIONS = "mean change of a duration before it is made whole, frames"
 
 
-def sensitivity_page(found: Sensitivity) -> str:
+def sensitivity_page(sensitivity: Sensitivity) -> str:
     """Return the page of a sensitivity analysis."""
     return render(
         _TEMPLATES / "sensitivity.html.j2",
         flatten=flatten,
-        found=found,
+        found=sensitivity,
         # The component with the most damage first.
-        plots=[_component_plot(found, n) for n in dict.fromkeys(r.component for r in found.rows)],
-        prediction=_prediction(found),
+        plots=[
+            _component_plot(sensitivity, n)
+            for n in dict.fromkeys(r.component for r in sensitivity.rows)
+        ],
+        prediction=_prediction(sensitivity),
     )
 
 
 def _marker(names: Sequence[str], name: str) -> dict[str, Any]:
     """Return the shape and colour of a format, as arguments of a drawing."""
-    place = names.index(name)
-    color = COLORS[_SHADES[place % len(_SHADES)]]
-    return {"marker": _MARKERS[place % len(_MARKERS)], "color": color}
+    index = names.index(name)
+    color = COLORS[_SHADES[index % len(_SHADES)]]
+    return {"marker": _MARKERS[index % len(_MARKERS)], "color": color}
 
 
-def _prediction(found: Sensitivity) -> str:
-    values = {"sound": found.prediction.sound, "durations": found.prediction.durations}
-    known = [f"{value:.2f} ({name})" for name, value in values.items() if value is not None]
-    skipped = sum(row.measured is None for row in found.rows)
-    ranked = f"rank correlation with what was measured: {', '.join(known)}" if known else ""
-    left_out = f"{skipped} of {len(found.rows)} negligible ones are estimates only"
+def _prediction(sensitivity: Sensitivity) -> str:
+    values = {"sound": sensitivity.prediction.sound, "durations": sensitivity.prediction.durations}
+    stated = [f"{value:.2f} ({name})" for name, value in values.items() if value is not None]
+    skipped = sum(row.measured is None for row in sensitivity.rows)
+    ranked = f"rank correlation with what was measured: {', '.join(stated)}" if stated else ""
+    left_out = f"{skipped} of {len(sensitivity.rows)} negligible ones are estimates only"
     return "; ".join(filter(None, (ranked, left_out)))
 
 
-def _component_plot(found: Sensitivity, component: str) -> Plot:
-    rows = [row for row in found.rows if row.component == component]
+def _component_plot(sensitivity: Sensitivity, component: str) -> Plot:
+    rows = [row for row in sensitivity.rows if row.component == component]
     of_sound = any(row.damage.same_noise > 0.0 for row in rows)
     label = f"Damage of each part of {component} by format"
     path, axis = (
         ("damage.same_noise", _SOUND) if of_sound else ("damage.duration_frames", _DURATIONS)
     )
-    draw = partial(_draw_component, rows, found.formats, attrgetter(path), axis)
+    draw = partial(_draw_component, rows, sensitivity.formats, attrgetter(path), axis)
     caption = "Each part alone in each format, all others in FP32; further left is better."
     return Plot(formatting.one_line(component, 40), draw_svg(label, draw), caption)
 
@@ -121,17 +124,17 @@ def _add_legend(axes: Axes, shapes: Mapping[str, Mapping[str, Any]]) -> None:
     )
 
 
-def _name(axes: Axes, place: int, text: str) -> None:
+def _name(axes: Axes, height: int, text: str) -> None:
     """Write a line's name above it, from the left edge."""
     background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
     shown = formatting.one_line(text, 48)
     transform = axes.get_yaxis_transform()
-    axes.text(0, place - 0.26, shown, transform=transform, bbox=background, fontsize=11)
+    axes.text(0, height - 0.26, shown, transform=transform, bbox=background, fontsize=11)
 
 
-def search_page(found: SearchResult) -> str:
+def search_page(result: SearchResult) -> str:
     """Return the page of a search."""
-    draw = partial(_draw_front, found)
+    draw = partial(_draw_front, result)
     caption = (
         "Each choice by cost and damage on the short texts; left and low is better. The line joins "
         "those that no other is better than; the dashed one is the damage that was admitted."
@@ -140,18 +143,20 @@ def search_page(found: SearchResult) -> str:
     return render(
         _TEMPLATES / "search.html.j2",
         flatten=flatten,
-        found=found,
+        found=result,
         plot=Plot("Cost and damage", draw_svg(label, draw), caption),
-        candidates=candidates(found),
+        candidates=candidates(result),
         show_cost=show_cost,
-        choice=next((one.choice for one in found.judged if one.name == found.chosen), None),
+        choice=next(
+            (judged.choice for judged in result.judged if judged.name == result.chosen), None
+        ),
     )
 
 
-def _draw_front(found: SearchResult) -> Figure | None:
-    if not found.points:
+def _draw_front(result: SearchResult) -> Figure | None:
+    if not result.points:
         return None
-    scale = 1.0 if found.unit == UNITS[Objective.LATENCY] else 1e-6
+    scale = 1.0 if result.unit == UNITS[Objective.LATENCY] else 1e-6
     figure, axes = new_axes(left=0.16)
     figure.subplots_adjust(top=0.86)
     axes.grid()
@@ -162,12 +167,12 @@ def _draw_front(found: SearchResult) -> Figure | None:
     every = {"marker": "o", "color": COLORS["muted"]}
     baseline = {"marker": "D", "color": COLORS["reference"]}
     judged = {"marker": "s", "color": COLORS["floor"]}
-    draw(found.points, ls="", ms=5, **every)
-    draw(found.front, color=COLORS["candidate"], lw=2)
-    draw(found.judged, ls="", **judged)
-    draw([found.baseline], ls="", ms=8, **baseline)
-    axes.axhline(found.admitted, color=COLORS["muted"], linestyle="--", linewidth=1.2)
-    unit = found.unit.replace("bytes", "megabytes")
+    draw(result.points, ls="", ms=5, **every)
+    draw(result.front, color=COLORS["candidate"], lw=2)
+    draw(result.judged, ls="", **judged)
+    draw([result.baseline], ls="", ms=8, **baseline)
+    axes.axhline(result.admitted, color=COLORS["muted"], linestyle="--", linewidth=1.2)
+    unit = result.unit.replace("bytes", "megabytes")
     axes.set(xlabel=unit, ylabel="distortion")
     axes.locator_params(axis="x", nbins=6)
     _add_legend(axes, {"choice": every, "judged": judged, "int8": baseline})

@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.calibration import read_texts
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Workbench, read_texts
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.evaluation.metric import Record
@@ -24,12 +23,11 @@ from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.groups import Group, find_groups
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups
 from tts_compress.search.choices import FLOAT32, Format, find_formats
-from tts_compress.search.estimate import Estimator
 from tts_compress.search.measure import (
     Damage,
+    Estimator,
     GraphComparison,
     MeasuredDamage,
     Times,
@@ -56,9 +54,6 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
         recipe: Its calibration table names the set.
         given: A set in the place of the recipe's.
         count: Number of texts; fewer where the set is smaller.
-
-    Raises:
-        RecipeError: There is no such set.
     """
     settings = recipe.calibration or Calibration(set="en")
     whole = settings.model_copy(update={"utterances": 10_000})
@@ -112,16 +107,6 @@ def find_sensitivity(
     """Measure each group of layers of a voice alone in each format.
 
     A run into the same folder that was interrupted goes on where it ended.
-
-    Args:
-        model: A voice of one ONNX graph, or its spec.
-        output: Folder for measurements that another run can use.
-        options: Settings.
-
-    Raises:
-        ModelError: The model is no such voice.
-        RecipeError: There is no such format, group or calibration set.
-        ArtifactError: The folder cannot be written.
     """
     options = options or SensitivityOptions()
     opened = open_model(model) if isinstance(model, str | Path) else model
@@ -133,11 +118,7 @@ def find_sensitivity(
 
 
 def single_graph(model: Model) -> GraphModel:
-    """Return a voice of one ONNX graph as such.
-
-    Raises:
-        ModelError: The model is another one, or is compressed already.
-    """
+    """Return a voice of one ONNX graph as such."""
     if model.manifest is not None:
         raise ModelError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"
@@ -194,13 +175,7 @@ def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, 
 
 
 class _Experiment:
-    """Trials of one voice; what an earlier run into the folder measured is not measured again.
-
-    Args:
-        voice: The voice.
-        folder: For measurements.
-        options: Settings.
-    """
+    """Trials of one voice; what an earlier run into the folder measured is not measured again."""
 
     def __init__(self, voice: GraphModel, folder: Path, options: SensitivityOptions) -> None:
         self._folder, self._options = folder, options
@@ -302,13 +277,7 @@ class _Experiment:
         stated: dict[str, Any],
         measure: Callable[[], _ValueT],
     ) -> _ValueT:
-        """Return a value from its file; if there is none, measure it and write one.
-
-        Args:
-            kind: Type of the file.
-            stated: What decides the value besides the voice, its texts and the settings.
-            measure: Returns the value.
-        """
+        """Return a value from its file; if there is none, measure it and write one."""
         made_from = self._made_from | stated
         name = short_hash(json.dumps(made_from, sort_keys=True))
         path = self._folder / "measurements" / f"{name}.json"

@@ -63,11 +63,7 @@ class Executor(Protocol):
 
 
 class UnitProcess:
-    """Does units in a process that it starts, another one for each Python.
-
-    Args:
-        plan: The plan, as JSON.
-    """
+    """Does units in a process that it starts, another one for each Python."""
 
     def __init__(self, plan: str) -> None:
         self._plan = OpenPlan.model_validate_json(plan)
@@ -137,12 +133,7 @@ class LocalExecutor:
 
 
 class LocalPool:
-    """Threads, each with a process that keeps its models from one chain to the next.
-
-    Args:
-        plan: The plan, as JSON.
-        workers: Number of threads.
-    """
+    """Threads, each with a process that keeps its models from one chain to the next."""
 
     def __init__(self, plan: str, workers: int) -> None:
         self.workers = workers
@@ -189,13 +180,7 @@ class RayExecutor:
 
 
 class RayPool:
-    """Tasks, each of which does a chain in a process of its own.
-
-    Args:
-        executor: Plan, and what opens processes.
-        workers: Number of chains at a time.
-        whole_nodes: Give each chain all processors of a node.
-    """
+    """Tasks, each of which does a chain in a process of its own."""
 
     def __init__(self, executor: RayExecutor, workers: int, *, whole_nodes: bool) -> None:
         self.workers = workers
@@ -265,12 +250,7 @@ def _run_chain(open_process: Callable[[], Any], chain: Sequence[Task]) -> list[O
 
 
 def connect(workers: int | None) -> None:
-    """Join the cluster, or start one of this machine.
-
-    Raises:
-        MissingExtraError: Ray is not installed.
-        EvaluationError: The cluster does not answer.
-    """
+    """Join the cluster, or start one of this machine."""
     try:
         import ray
     except ImportError as error:

@@ -27,8 +27,8 @@ from tts_compress.evaluation.suite import Suite, prompt_content, read_suite
 from tts_compress.families import families
 from tts_compress.models import family_of
 from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.formats import find_scheme
 from tts_compress.recipes.recipe import Recipe, read_calibration_set
-from tts_compress.recipes.schemes import find_scheme
 
 _MAGIC = frozenset("*?[")
 
@@ -152,13 +152,7 @@ class OpenPlan(Config):
 
 
 def read_plan(path: Path) -> OpenPlan:
-    """Return the plan in a file. Paths in it start from its folder.
-
-    Raises:
-        RecipeError: It is malformed, or names something that is not there.
-        SchemeError: A scheme is unknown.
-        EvaluationError: The recognizer is unknown.
-    """
+    """Return the plan in a file. Paths in it start from its folder."""
     plan, folder = read_config(path, Plan), path.absolute().parent
     _check_environments(plan, path)
     suite = read_suite(_found(plan.suite, folder))
@@ -172,7 +166,7 @@ def read_plan(path: Path) -> OpenPlan:
             raise RecipeError(f"gates {name!r} compare with an earlier report; a sweep has none")
     schemes = tuple(_scheme(name, folder) for name in plan.schemes)
     _check_distinct("schemes", [scheme.name for scheme in schemes])
-    voices = tuple(spec for given in plan.voices for spec in _expand(given, folder))
+    voices = tuple(spec for stated in plan.voices for spec in _expand(stated, folder))
     _check_distinct("voices", list(voices))
     return OpenPlan(
         voices=voices,
@@ -195,9 +189,14 @@ def _check_environments(plan: Plan, path: Path) -> None:
             raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {known}")
 
 
-def _by_voice(given: Mapping[str, Environment], voices: Sequence[str]) -> dict[str, Environment]:
+def _by_voice(
+    environments: Mapping[str, Environment], voices: Sequence[str]
+) -> dict[str, Environment]:
     """Return the environments by voice; what is no model has none, and fails when it is opened."""
-    stated = ((voice, given.get(family_of(voice) or "")) for voice in (voices if given else ()))
+    stated = (
+        (voice, environments.get(family_of(voice) or ""))
+        for voice in (voices if environments else ())
+    )
     return {voice: environment for voice, environment in stated if environment is not None}
 
 
@@ -209,8 +208,8 @@ def _check_distinct(kind: str, names: list[str]) -> None:
 
 def _found(name: str, folder: Path) -> str:
     """Return a path from the plan's folder on where there is such a file, else the name."""
-    own = folder / name
-    return str(own) if own.exists() else name
+    beside = folder / name
+    return str(beside) if beside.exists() else name
 
 
 def _expand(spec: str, folder: Path) -> list[str]:
@@ -224,11 +223,11 @@ def _expand(spec: str, folder: Path) -> list[str]:
     return [str(path) for path in paths]
 
 
-def _scheme(given: str, folder: Path) -> PlannedScheme:
-    if not given.endswith(".toml"):
-        name = find_scheme(given).name
+def _scheme(stated: str, folder: Path) -> PlannedScheme:
+    if not stated.endswith(".toml"):
+        name = find_scheme(stated).name
         return PlannedScheme(name=name, scheme=name)
-    path = data_file("calib/recipes", _found(given, folder))
+    path = data_file("calib/recipes", _found(stated, folder))
     recipe = read_config(path, Recipe)
     return PlannedScheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))
 
@@ -312,12 +311,7 @@ def hash_of(content: object) -> str:
 def units_of(
     plan: OpenPlan, voice: Opened, scheme: PlannedScheme, identity: Identity
 ) -> list[Unit]:
-    """Return the units of a pair, those that others need first; the reference's are among them.
-
-    Raises:
-        SchemeError: The voice's family does not have the scheme.
-        RecipeError: The recipe or calibration set is malformed.
-    """
+    """Return the units of a pair, those that others need first; the reference's are among them."""
     recipe = find_recipe(voice.family, scheme.scheme, scheme.recipe)
     texts = None if recipe.calibration is None else plan.calibration or recipe.calibration.set
     calibration = texts and read_calibration_set(texts).model_dump(mode="json")
@@ -371,8 +365,8 @@ def share_of(units: Sequence[Unit], number: int, count: int) -> list[Unit]:
     chains: dict[tuple[str, str, int | None], list[Unit]] = {}
     for unit in units:
         if unit.kind != "report":
-            own = unit.shard if unit.kind == "reference" else None
-            chains.setdefault((*unit.chain, own), []).append(unit)
+            shard = unit.shard if unit.kind == "reference" else None
+            chains.setdefault((*unit.chain, shard), []).append(unit)
     loads = [(0, share) for share in range(1, count + 1)]
     mine: list[Unit] = []
     for chain in sorted(chains.values(), key=len, reverse=True):  # keeps the order of equals

@@ -78,13 +78,6 @@ def merge_reports(
 ) -> SweepReport:
     """Return the document of what is done, and put every pair's report where people find it.
 
-    Args:
-        plan: The plan.
-        results: The results of units.
-        units: All units.
-        failures: What could not even be planned.
-        progress: Is advanced with each report.
-
     A report that cannot be read, or is of something else than its unit, is a failure of its pair.
     """
     done = results.keys()
@@ -113,12 +106,7 @@ def merge_reports(
 
 
 def write_sweep(report: SweepReport, results: Results) -> None:
-    """Write the document, its table and its page.
-
-    Raises:
-        ArtifactError: They cannot be written.
-        MissingExtraError: The page needs jinja2 and matplotlib; the other two are written.
-    """
+    """Write the document, its table and its page."""
     write_document(
         report,
         (PAGE, "tts_compress.sweep.page:render_page"),
@@ -150,11 +138,7 @@ def _publish(unit: Unit, plan: OpenPlan, results: Results, judges: Sequence[Gate
 
 
 def _check(report: Evaluation, unit: Unit, plan: OpenPlan, results: Results) -> None:
-    """Refuse a report that is not of its unit: of other models, another scheme or suite.
-
-    Raises:
-        ArtifactError: It is not, or the compressed model's manifest cannot be read.
-    """
+    """Refuse a report that is not of its unit: of other models, another scheme or suite."""
     assert unit.scheme is not None, "reports have one"
     manifest = Manifest.from_json(results.read(unit.needs[0], f"model/{MANIFEST_NAME}"))
     stated_and_right = {

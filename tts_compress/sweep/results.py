@@ -119,11 +119,7 @@ class Results:
             self.files.write(_archive(key), whole)
 
     def get(self, key: str, folder: Path) -> None:
-        """Put the files of a unit's result into a folder.
-
-        Raises:
-            ArtifactError: It is damaged.
-        """
+        """Put the files of a unit's result into a folder."""
         with self._opened(key) as archive:
             folder.mkdir(parents=True, exist_ok=True)
             free = shutil.disk_usage(folder).free
@@ -131,11 +127,7 @@ class Results:
             archive.extractall(folder)
 
     def read(self, key: str, name: str) -> str:
-        """Return the text of one file of a unit's result.
-
-        Raises:
-            ArtifactError: The result is damaged, or has no such text.
-        """
+        """Return the text of one file of a unit's result."""
         with self._opened(key) as archive:
             entry = archive.getinfo(name)
             check_archive([entry], MOST_TEXT_BYTES)
@@ -174,12 +166,7 @@ class Results:
 
 
 def open_results(output: str) -> Results:
-    """Return the results in a folder: a path, or a URL that fsspec knows.
-
-    Raises:
-        MissingExtraError: fsspec is not installed, or what it needs for such URLs.
-        ArtifactError: There is no such kind of URL.
-    """
+    """Return the results in a folder: a path, or a URL that fsspec knows."""
     protocol, is_url, _ = output.partition("://")
     try:
         import fsspec

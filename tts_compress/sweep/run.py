@@ -54,13 +54,7 @@ class Planned:
 
 
 def plan_sweep(path: Path, progress: Progress) -> Planned:
-    """Open a plan's voices and return its units.
-
-    Raises:
-        RecipeError: The plan is malformed.
-        EvaluationError: The recognizer cannot be opened.
-        MissingExtraError: What its output needs is not installed.
-    """
+    """Open a plan's voices and return its units."""
     plan = read_plan(path)
     open_results(plan.output)
     names = name_voices(plan.voices)
@@ -91,11 +85,7 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
 
 
 def run_sweep(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Do everything that is not done yet, and write the document and its page.
-
-    Raises:
-        ArtifactError: The output cannot be written.
-    """
+    """Do everything that is not done yet, and write the document and its page."""
     _run(planned, planned.tasks, executor, progress)
     return merge(planned, progress)
 
@@ -111,11 +101,7 @@ def run_share(
 
 
 def merge_shares(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Make the reports of all pairs whose units are done, and the document.
-
-    Raises:
-        ArtifactError: The output cannot be written.
-    """
+    """Make the reports of all pairs whose units are done, and the document."""
     reports = [task for task in planned.tasks if task.unit.kind == "report"]
     _run(planned, reports, executor, progress)
     return merge(planned, progress)
@@ -148,12 +134,6 @@ def run_units(
 
     Units that fail are noted in the results by whoever does them, and those that need them are left
     out. Units that no worker survives are returned, with the reason by key.
-
-    Args:
-        tasks: The units.
-        finished: Keys of units that are done.
-        executor: Opens what does them.
-        progress: Is advanced as units end.
     """
     done, lost = set(finished), dict[str, str]()
     for phase, kinds in PHASES.items():
@@ -209,11 +189,7 @@ def _chains(tasks: Sequence[Task], count: int) -> Iterator[Sequence[Task]]:
 
 
 def parse_share(text: str) -> tuple[int, int]:
-    """Return the number and the count of `3/48`.
-
-    Raises:
-        RecipeError: It is not such a share.
-    """
+    """Return the number and the count of `3/48`."""
     number, separator, count = text.partition("/")
     if separator and number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count):
         return int(number), int(count)

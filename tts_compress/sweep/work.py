@@ -46,12 +46,7 @@ _WORK = "sweep.work"
 
 
 class UnitRunner:
-    """Does units, one after the other, and responds to the requests of a `UnitProcess`.
-
-    Args:
-        plan: The plan.
-        scratch: A folder for what is needed meanwhile.
-    """
+    """Does units, one after the other, and responds to the requests of a `UnitProcess`."""
 
     def __init__(self, plan: OpenPlan, scratch: Path) -> None:
         self._plan = plan
@@ -153,12 +148,7 @@ class UnitRunner:
         evaluation.model_copy(update={"candidate": shown}).write(folder)
 
     def _open(self, spec: str) -> Subject:
-        """Return a voice as the reference of its evaluations.
-
-        Raises:
-            ModelError: It cannot be found or read.
-            EvaluationError: It does not speak the suite's language, or has no such speaker.
-        """
+        """Return a voice as the reference of its evaluations."""
         suite, settings = self._plan.suite, self._plan.settings
         voice = open_subject(spec, None, suite.prompt, suite.language)
         if not settings.any_language:

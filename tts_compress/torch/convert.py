@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError, TTSCompressWarning
-from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.ranges import Range
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Recipe
@@ -230,12 +230,7 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
 
 
 def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
-    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU.
-
-    Args:
-        root: The module.
-        recipe: The format of each layer.
-    """
+    """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU."""
     devices = _devices(root)
     asked = {rule.activations for rule in recipe.component} & _EIGHT_BITS
     if Activations.FLOAT8 in asked:

@@ -47,12 +47,7 @@ class LayerDecision(LayerRecord):
 
 
 def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:
-    """Return a recipe's decision for every layer with weights, in the modules' order.
-
-    Args:
-        root: A normalized module: weight norm folded, attention opened.
-        recipe: The first rule that covers a layer, and can be applied to it, decides.
-    """
+    """Return a recipe's decision for every layer with weights, in the modules' order."""
     _refuse_graph_settings(recipe)
     decisions, tied = [], tied_layers(root)
     for name, module in root.named_modules():
@@ -163,12 +158,7 @@ def count_decisions(decisions: Iterable[LayerRecord]) -> Counter[str]:
 
 
 def count_layers(root: nn.Module, decisions: Sequence[LayerDecision]) -> Counter[str]:
-    """Return the number of layers of each operator and format that a finished module holds.
-
-    Args:
-        root: The module.
-        decisions: For the layers that only a file stores in another type.
-    """
+    """Return the number of layers of each operator and format that a finished module holds."""
     stored = {d.module: d.weights for d in decisions if not d.is_layer}
     counts: Counter[str] = Counter()
     for name, module in walk_layers(root):

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram, Range, choose_range
+from tts_compress.numerics.ranges import Histogram, Range, choose_range
 from tts_compress.recipes.recipe import Calibration
 
 MOMENTS_BYTES = 512 * 2**20
@@ -151,12 +151,7 @@ class _RunningMoments:
 
 
 class _Pass:
-    """One run of the calibration data, with moments for as many layers as memory allows.
-
-    Args:
-        alone: Layers that share with no other.
-        budget_bytes: Memory for all moments.
-    """
+    """One run of the calibration data, with moments for as many layers as memory allows."""
 
     def __init__(self, alone: frozenset[str], budget_bytes: int) -> None:
         self.calls: Counter[str] = Counter()

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from tts_compress.errors import MissingExtraError, QuantizationError
 from tts_compress.folders import temporary_folder
-from tts_compress.numerics.gptq import gptq
-from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
+from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, gptq, round_weight
 from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.torch.decisions import LayerDecision

@@ -14,7 +14,7 @@ from tts_compress.evaluation.metrics import opinion
 from tts_compress.evaluation.metrics.opinion import METRICS, OpinionNetworks, open_networks
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.samples import finite_samples
-from tts_compress.numerics.mel import slaney_filters
+from tts_compress.numerics.spectra import slaney_filters
 
 _NAMES = ("dnsmos_signal", "dnsmos_background", "dnsmos_overall", "dnsmos_p808", "plcmos")
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.families.damage import remove, replace, write
 from tts_compress.errors import ModelError, TTSCompressError
-from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
+from tts_compress.models.f5.network import F5Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,9 +12,8 @@ import pytest
 
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, TorchModel
-from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.network import official, quiet
+from tts_compress.models.f5.network import F5Options, official, quiet
 
 if TYPE_CHECKING:
     from collections.abc import Callable

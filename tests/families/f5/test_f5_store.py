@@ -11,8 +11,8 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
-from tts_compress.models.f5.files import F5Options
 from tts_compress.models.f5.model import F5Model
+from tts_compress.models.f5.network import F5Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -296,7 +296,7 @@ def test_without_a_clone_it_says_what_to_do(tiny_config: Path) -> None:
 @pytest.mark.parametrize("speed", [1.0, 1.5])
 def test_segments_are_what_is_spoken_in_that_order(tiny: GptSovitsModel, speed: float) -> None:
     """Upstream begins with the shortest, but not at another speed of speech."""
-    from tts_compress.models.interception import intercepted
+    from tts_compress.torch.layers.module_surgery import intercepted
 
     model = _again(tiny, speed_factor=speed, text_split_method="cut5")
     text = "please call again, at ten, the door was open"

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.qat.losses import objective_terms
 from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
+from tts_compress.qat.task import objective_terms
 
 if TYPE_CHECKING:
-    from tts_compress.models.distillation import Call, Objective
+    from tts_compress.models.base import Call, Objective
     from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 TEXT = "one two three"

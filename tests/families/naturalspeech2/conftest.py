@@ -15,9 +15,8 @@ from tests.families.tiny import write_voice
 from tts_compress.errors import ModelError
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.naturalspeech2 import AMPHION
-from tts_compress.models.naturalspeech2.files import CODEC, CODEC_VARIABLE
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
-from tts_compress.models.naturalspeech2.network import Amphion
+from tts_compress.models.naturalspeech2.network import CODEC, CODEC_VARIABLE, Amphion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from tts_compress.compression import compress
 from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:
-    from tts_compress.models.distillation import Call, Objective
+    from tts_compress.models.base import Call, Objective
     from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 

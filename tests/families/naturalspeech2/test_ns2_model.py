@@ -12,8 +12,8 @@ import pytest
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt, TorchModel
 from tts_compress.models.naturalspeech2 import AMPHION
-from tts_compress.models.naturalspeech2.files import CODEC, NS2Options
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.network import CODEC, NS2Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

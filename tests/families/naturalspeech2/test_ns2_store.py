@@ -11,8 +11,8 @@ import pytest
 from tts_compress.artifact import read_manifest
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError
-from tts_compress.models.naturalspeech2.files import CODEC
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.network import CODEC
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,9 +10,8 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import LanguageModel, Prompt, TorchModel
-from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
-from tts_compress.models.parler.network import load_packages
+from tts_compress.models.parler.network import ParlerOptions, load_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -11,9 +11,8 @@ import pytest
 
 from tests.families.damage import alter, edit_weights, pickle_weights, remove, write
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import load_tokenizers
+from tts_compress.models.parler.network import ParlerOptions, load_tokenizers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

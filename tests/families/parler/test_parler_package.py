@@ -16,7 +16,7 @@ import pytest
 from tts_compress.errors import ModelError
 from tts_compress.models.parler.network import load_packages
 from tts_compress.models.pretrained import quiet
-from tts_compress.models.shims.stand_ins import offer_audiotools
+from tts_compress.models.stand_ins import offer_audiotools
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -115,7 +115,7 @@ def test_a_broken_package_is_replaced_as_a_whole(tmp_path: Any) -> None:
     (package / "early.py").write_text("")
     script = (
         "import sys\n"
-        "from tts_compress.models.shims.stand_ins import offer_audiotools\n"
+        "from tts_compress.models.stand_ins import offer_audiotools\n"
         "offer_audiotools()\n"
         "import audiotools\n"
         "assert audiotools.ml.BaseModel\n"

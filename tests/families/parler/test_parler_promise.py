@@ -11,7 +11,7 @@ from tests.families.case import Commanded, Deployed, FamilyCase, Learning, Schem
 from tests.families.conformance import FamilyPromises, write_suite
 from tts_compress import find_recipe, load, read_report
 from tts_compress.cli import main
-from tts_compress.models.parler.files import ParlerOptions
+from tts_compress.models.parler.network import ParlerOptions
 from tts_compress.progress import Silent
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from tests.families.conformance import compressed
 from tts_compress import find_recipe
 from tts_compress.artifact import read_manifest
 from tts_compress.models.base import Prompt
-from tts_compress.models.parler.files import ParlerOptions
 from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import build_skeleton, load_packages
+from tts_compress.models.parler.network import ParlerOptions, build_skeleton, load_packages
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ from tests.models.contract.conftest import build_vocoder
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
-from tts_compress.models.contract.casting import cast
+from tts_compress.models.contract.calling import cast
 from tts_compress.models.feeds import GraphInput
 
 if TYPE_CHECKING:

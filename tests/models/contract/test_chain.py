@@ -11,7 +11,7 @@ import pytest
 from tts_compress.artifact import TrainingRecord
 from tts_compress.compression import compress, compress_trained
 from tts_compress.compression.hybrid import compressed_components, hybrids
-from tts_compress.inspection import time_shares
+from tts_compress.inspection.components import time_shares
 from tts_compress.models import load
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 

@@ -10,8 +10,8 @@ import pytest
 from tests.models.contract.conftest import build_vocos
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models import load
+from tts_compress.models.contract.calling import to_samples
 from tts_compress.models.contract.schema import Spectrum
-from tts_compress.models.contract.spectra import to_samples
 
 if TYPE_CHECKING:
     from collections.abc import Callable

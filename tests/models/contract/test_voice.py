@@ -15,12 +15,12 @@ from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
-from tts_compress.inspection import inspect_model, time_shares
+from tts_compress.inspection.components import inspect_model, time_shares
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.schemes import find_scheme
+from tts_compress.recipes.formats import find_scheme
 
 if TYPE_CHECKING:
     from collections.abc import Callable

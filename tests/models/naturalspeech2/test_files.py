@@ -10,7 +10,8 @@ import pytest
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.naturalspeech2 import AMPHION
-from tts_compress.models.naturalspeech2.files import (
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.network import (
     CODEC,
     CODEC_VARIABLE,
     SETTINGS,
@@ -18,7 +19,6 @@ from tts_compress.models.naturalspeech2.files import (
     NS2Source,
     check_settings,
 )
-from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
-from tts_compress.models.naturalspeech2.files import (
+from tts_compress.models.naturalspeech2.network import (
     NS2Options,
     check_settings,
     merge,

@@ -11,7 +11,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import ChannelCodes
+from tts_compress.numerics.ranges import ChannelCodes
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.collect import Calls

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer import emit_integer
-from tts_compress.onnx.rewrite.channels_last import fuse_normalization
+from tts_compress.onnx.rewrite.normalization import fuse_normalization
 
 
 def _encoder() -> onnx.ModelProto:

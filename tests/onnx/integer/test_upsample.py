@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.integer.convolutions import integer_form
+from tts_compress.onnx.integer.emitter import integer_form
 
 
 @dataclass(frozen=True)

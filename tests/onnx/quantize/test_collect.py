@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError, QuantizationError
-from tts_compress.numerics.histogram import choose_range
+from tts_compress.numerics.ranges import choose_range
 from tts_compress.onnx.quantize.collect import (
     _channel_extremes,
     _sample_values,

@@ -10,14 +10,13 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import choose_range
+from tts_compress.numerics.ranges import choose_range
 from tts_compress.onnx.graph import copy_model
-from tts_compress.onnx.quantize import static
+from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions
-from tts_compress.onnx.quantize.static import observed_tensors
-from tts_compress.onnx.quantize.weight_only import store_weights
+from tts_compress.onnx.quantize.operators import observed_tensors, store_weights
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
@@ -25,7 +24,7 @@ from tts_compress.recipes.recipe import Calibration
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.numerics.histogram import Range
+    from tts_compress.numerics.ranges import Range
     from tts_compress.onnx.graph import Graph
     from tts_compress.onnx.quantize.decisions import Decision
 
@@ -191,14 +190,14 @@ def test_operator_the_runtime_would_not_fuse_is_refused(
     decided: Decided, signal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is named: here one whose result is read before it was rounded."""
-    done = static.quantize_statically
+    done = operators.quantize_statically
 
     def sabotage(graph: Graph, *given: Any) -> None:
         done(graph, *given)
         (reader,) = (node for node in graph.nodes if node.op_type == "Add")
         graph.replace_input(reader, 1 - list(reader.input).index("c.rounded"), "c")
 
-    monkeypatch.setattr("tts_compress.onnx.quantize.static.quantize_statically", sabotage)
+    monkeypatch.setattr("tts_compress.onnx.quantize.operators.quantize_statically", sabotage)
     graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
     says = r"promises 2 integer operators.* runs only 1 .*and '/net/two/Conv' in FP32"
     with pytest.raises(QuantizationError, match=says):

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
-from tts_compress.onnx.integer.convolutions import integer_form, whole_kernel
+from tts_compress.onnx.integer.emitter import integer_form, whole_kernel
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.rewrite.channels_last import cancel_transposes, fuse_normalization
+from tts_compress.onnx.rewrite.normalization import cancel_transposes, fuse_normalization
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import optimize
-from tts_compress.onnx.rewrite.gemms import split_gemms
+from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Weights

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
+from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
 
 if TYPE_CHECKING:
     from collections.abc import Callable

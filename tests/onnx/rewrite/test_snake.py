@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.rewrite.snake import simplify_snakes
+from tts_compress.onnx.rewrite.curves import simplify_snakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

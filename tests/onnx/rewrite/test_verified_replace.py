@@ -13,8 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite.attention import simplify_attention
-from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
-from tts_compress.onnx.rewrite.spline import simplify_splines
+from tts_compress.onnx.rewrite.curves import simplify_splines
+from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
 from tts_compress.onnx.rewrite.verified_replace import Tensor, verified_replace
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 torch = pytest.importorskip("torch")
 
 from tts_compress.compression import compress_trained  # noqa: E402
-from tts_compress.compression.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import open_calibration  # noqa: E402
 from tts_compress.models import open_model  # noqa: E402
 from tts_compress.models.base import OnnxGraph  # noqa: E402
 from tts_compress.onnx.quantize.convert import convert, prepare_conversion  # noqa: E402

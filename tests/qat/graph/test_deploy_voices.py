@@ -10,10 +10,10 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tts_compress.audio import read_wav  # noqa: E402
-from tts_compress.compression.calibration import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import open_calibration  # noqa: E402
 from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
-from tts_compress.models.shims.spectra import MelSpectrogram  # noqa: E402
+from tts_compress.models.stand_ins import MelSpectrogram  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
@@ -24,7 +24,7 @@ from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
 from tts_compress.qat.graph.subgraph import last_part, voice_subgraph  # noqa: E402
-from tts_compress.qat.losses import log_mel_loss, waveform_loss  # noqa: E402
+from tts_compress.qat.task import log_mel_loss, waveform_loss  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:

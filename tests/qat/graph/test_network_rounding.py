@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from tts_compress.errors import QuantizationError  # noqa: E402
-from tts_compress.numerics.histogram import choose_range  # noqa: E402
+from tts_compress.numerics.ranges import choose_range  # noqa: E402
 from tts_compress.onnx import integer  # noqa: E402
-from tts_compress.onnx.quantize import static  # noqa: E402
+from tts_compress.onnx.quantize import operators  # noqa: E402
 from tts_compress.onnx.quantize.collect import collect  # noqa: E402
 from tts_compress.onnx.quantize.convert import Conversion, convert  # noqa: E402
 from tts_compress.onnx.quantize.decisions import decide, static_outputs  # noqa: E402
@@ -66,7 +66,7 @@ def _conversion(
     if form == "qoperator":
         wanted = integer.observed_tensors(graph, static_outputs(decisions))
     else:
-        wanted = static.observed_tensors(graph, decisions)
+        wanted = operators.observed_tensors(graph, decisions)
     seen = collect(graph, wanted, [{"x": _signal(64)}])
     ranges = {name: choose_range(seen[name], _CALIBRATION) for name in wanted}
     return Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, form=form)

@@ -16,7 +16,7 @@ from tts_compress.torch.layers.base import build_layer, layer_state
 from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
 from tts_compress.torch.layers.geometry import Geometry, operator_of
 from tts_compress.torch.layers.int4 import Int4Layer, Int4Linear
-from tts_compress.torch.layers.integer_convolution import transposed_phases
+from tts_compress.torch.layers.integer import transposed_phases
 
 
 @dataclass(frozen=True)

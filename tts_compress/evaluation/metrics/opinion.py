@@ -29,7 +29,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Run
-from tts_compress.numerics.mel import slaney_spectrum
+from tts_compress.numerics.spectra import slaney_spectrum
 
 _RATE = 16_000
 _SEGMENT = 144_160

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tts_compress.audio import Audio, Samples
 from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
-from tts_compress.numerics.mel import slaney_spectrum
+from tts_compress.numerics.spectra import slaney_spectrum
 
 _RATE = 16_000
 _HOP = 160

@@ -1,6 +1,6 @@
-"""Calls of the graphs that speak a text: values for their inputs, and what flows between them."""
+"""Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -10,21 +10,20 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.casting import cast, source_of
-from tts_compress.models.contract.inputs import (
+from tts_compress.models.contract.reading import Explained, Part
+from tts_compress.models.contract.schema import (
     TOKENS,
     Input,
     NoiseInput,
+    Size,
     SpeakerInput,
+    Spectrum,
     StepInput,
     StyleInput,
     TokensInput,
     ValueInput,
+    source_of,
 )
-from tts_compress.models.contract.parts import Part
-from tts_compress.models.contract.reading import Explained
-from tts_compress.models.contract.schema import Size
-from tts_compress.models.contract.spectra import to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
@@ -60,97 +59,76 @@ Run = Callable[[int, Feeds, Seed], list[Any]]
 
 
 class Caller:
-    """Runs the graphs of a voice one after the other, each as often as its contract states.
+    """Runs the graphs of a voice one after the other, each as often as its contract states."""
 
-    Args:
-        found: The contract, with the files that it names.
-        parts: The graphs that it explains, in their order.
-
-    Raises:
-        ModelError: A style file is missing or malformed, or two have other voices.
-    """
-
-    def __init__(self, found: Explained, parts: tuple[Part, ...]) -> None:
-        contract = found.contract
+    def __init__(self, explained: Explained, parts: tuple[Part, ...]) -> None:
+        contract = explained.contract
         self._sizes = contract.size
         self._parts = parts
-        self._styles = _read_styles(parts, found.folders)
-        self._speller = Speller(contract.tokens, contract.language, found.folders, found.config)
+        self._styles = _read_styles(parts, explained.folders)
+        self._speller = Speller(
+            contract.tokens, contract.language, explained.folders, explained.config
+        )
         self.speakers = self._find_speakers()
 
     def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
-        """Yield the calls that speak a text.
-
-        Raises:
-            TextError: The text has nothing to speak, or too much at once.
-            TTSCompressError: The seed is negative.
-        """
+        """Yield the calls that speak a text."""
         if seed is not None and seed < 0:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
         for index, symbols in enumerate(self._speller.calls(text)):
-            own = None if seed is None else (seed, index)
-            yield Call(symbols=symbols, seed=own, speaker=speaker)
+            call_seed = None if seed is None else (seed, index)
+            yield Call(symbols=symbols, seed=call_seed, speaker=speaker)
 
-    def _feeds(self, position: int, call: Call, made: Made, step: int = 0) -> Feeds:
+    def _feeds(self, position: int, call: Call, values: Made, step: int = 0) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
             position: Place of the graph, from 0.
             call: What is spoken.
-            made: What the graphs before it returned, and it itself in the round before.
+            values: What the graphs before it returned, and it itself in the round before.
             step: Round of its loop, from 0.
         """
         part = self._parts[position]
         feeds: Feeds = {}
-        for place, (name, role) in enumerate(part.roles.items()):
+        for number, (name, role) in enumerate(part.roles.items()):
             source = source_of(name, role, step)
             if source is not None:
-                value = made[source]
+                value = values[source]
             elif isinstance(role, StepInput):
                 value = step if role.role == "step" else part.repeat
             elif isinstance(role, NoiseInput):
                 seed = None
                 if call.seed is not None:
-                    seed = (*call.seed, _NOISE_STREAM + place, position, step)
-                value = _noise(role, self._shape(role, call, made), seed)
+                    seed = (*call.seed, _NOISE_STREAM + number, position, step)
+                value = _noise(role, self._shape(role, call, values), seed)
             else:
-                value = self._value(name, role, call, made)
+                value = self._value(name, role, call, values)
             feeds[name] = _as_input(value, part.signature.inputs[name], source)
         return feeds
 
     def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
-        """Return what all graphs returned, or those before a position.
-
-        Args:
-            run: Runs a graph.
-            call: What is spoken.
-            until: Place of the first graph that is not run.
-        """
-        made: Made = {}
+        """Return what all graphs returned, or those before a position."""
+        values: Made = {}
         for position, part in enumerate(self._parts[:until]):
-            for feeds, seed in self._rounds(position, call, made):
-                made |= zip(part.returns, run(position, feeds, seed), strict=True)
-        return made
+            for feeds, seed in self._rounds(position, call, values):
+                values |= zip(part.returns, run(position, feeds, seed), strict=True)
+        return values
 
     def rounds(self, run: Run, call: Call, position: int) -> Iterator[tuple[Feeds, Seed]]:
         """Yield the inputs of one graph in each round of its loop, with the seeds of its noise."""
-        made = self.speak(run, call, position)
+        values = self.speak(run, call, position)
         part = self._parts[position]
-        for step, (feeds, seed) in enumerate(self._rounds(position, call, made), 1):
+        for step, (feeds, seed) in enumerate(self._rounds(position, call, values), 1):
             yield feeds, seed
             if step < part.repeat:
-                made |= zip(part.returns, run(position, feeds, seed), strict=True)
+                values |= zip(part.returns, run(position, feeds, seed), strict=True)
 
-    def samples(self, made: Made) -> Samples:
-        """Return the sound that the last graph returned, or that is made of what it returned.
-
-        Raises:
-            ModelError: The output holds no real numbers.
-        """
+    def samples(self, values: Made) -> Samples:
+        """Return the sound that the last graph returned, or that is made of what it returned."""
         last = self._parts[-1]
         if last.spectrum is not None:
-            return to_samples(last.spectrum, [made[name] for name in last.spectrum.outputs])
-        samples: Samples = made[last.output].reshape(-1)
+            return to_samples(last.spectrum, [values[name] for name in last.spectrum.outputs])
+        samples: Samples = values[last.output].reshape(-1)
         if samples.dtype.kind != "f":
             raise ModelError(
                 f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
@@ -158,23 +136,23 @@ class Caller:
             )
         return samples
 
-    def _rounds(self, position: int, call: Call, made: Made) -> Iterator[tuple[Feeds, Seed]]:
+    def _rounds(self, position: int, call: Call, values: Made) -> Iterator[tuple[Feeds, Seed]]:
         """Yield the inputs of each round; what the graph returned is in `made` by the next one."""
         part = self._parts[position]
         for step in range(part.repeat):
-            feeds = self._feeds(position, call, made, step)
+            feeds = self._feeds(position, call, values, step)
             seed = call.seed
             if position and seed is not None:
                 seed = (*seed, position, step)
             yield feeds, seed
 
-    def _value(self, name: str, role: Input, call: Call, made: Made) -> Any:
+    def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
         if isinstance(role, ValueInput):
             quiet = call.seed is None and role.quiet is not None
             value = role.quiet if quiet else role.value
             return (
-                np.broadcast_to(np.asarray(value), self._shape(role, call, made))
+                np.broadcast_to(np.asarray(value), self._shape(role, call, values))
                 if role.shape
                 else value
             )
@@ -190,20 +168,20 @@ class Caller:
             return self._speller.framed(symbols.ids)
         if role.role == "tones":
             return self._speller.framed(symbols.tones, tones=True)
-        size = self._size(role.size, call, made)
+        size = self._size(role.size, call, values)
         return size if role.role == "lengths" else [1] * size
 
-    def _shape(self, role: NoiseInput | ValueInput, call: Call, made: Made) -> tuple[int, ...]:
+    def _shape(self, role: NoiseInput | ValueInput, call: Call, values: Made) -> tuple[int, ...]:
         sizes = role.shape
-        shape = tuple(s if isinstance(s, int) else self._size(s, call, made) for s in sizes)
+        shape = tuple(s if isinstance(s, int) else self._size(s, call, values) for s in sizes)
         with model_errors(f"{role.role} of the contract cannot be made"):
             bounded_bytes(shape, 4, MOST_ARRAY_BYTES)
         return shape
 
-    def _size(self, name: str, call: Call, made: Made) -> int:
+    def _size(self, name: str, call: Call, values: Made) -> int:
         if name == TOKENS:
             return len(self._speller.framed(call.symbols.ids))
-        return _size_of(name, self._sizes[name], made)
+        return _size_of(name, self._sizes[name], values)
 
     def _find_speakers(self) -> Mapping[str, int]:
         found = _numbered(next(iter(self._styles.values()), {}))
@@ -226,19 +204,16 @@ def _read_styles(
     return {role: read_styles(role, folders) for role in roles if isinstance(role, StyleInput)}
 
 
-def _size_of(name: str, size: Size, made: Made) -> int:
+def _size_of(name: str, size: Size, values: Made) -> int:
     """Return a size that follows from what a graph returned.
 
     Arithmetic is in float32, as of programs that go on with a graph's own numbers.
-
-    Raises:
-        ModelError: The graph returned several numbers, or none that can be a size.
     """
-    if size.output not in made:
+    if size.output not in values:
         raise ModelError(
             f"size '{name}' follows from '{size.output}', which no graph before returns"
         )
-    value = np.asarray(made[size.output])
+    value = np.asarray(values[size.output])
     if value.size != 1:
         raise ModelError(
             f"size '{name}' follows from one number, but output '{size.output}' has the shape "
@@ -254,11 +229,7 @@ def _size_of(name: str, size: Size, made: Made) -> int:
 
 
 def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
-    """Return a value with the graph's type and number of axes; missing ones come first.
-
-    Raises:
-        ModelError: It has another type, or more axes than the graph wants.
-    """
+    """Return a value with the graph's type and number of axes; missing ones come first."""
     array = cast(value, expected, source)
     rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
     while array.ndim > rank and array.shape[0] == 1:
@@ -279,3 +250,70 @@ def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:
     else:
         values = generator.standard_normal(turned, np.float32)
     return np.ascontiguousarray(np.moveaxis(values, 0, -1))
+
+
+def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
+    """Return a value with the type of a graph's input.
+
+    Args:
+        value: Numbers of the contract or the text, or what a graph returned.
+        expected: The input.
+        source: Name of the output that returned the value; None for numbers of the contract,
+            whose whole reals may become integers.
+    """
+    array, wanted = np.asarray(value), expected.dtype
+    named = "a value of the contract" if source is None else f"output '{source}' {array.dtype}"
+    kinds = {"i" if dtype.kind == "u" else dtype.kind for dtype in (array.dtype, wanted)}
+    if source is not None and kinds not in ({"i"}, {"f"}) and not np.can_cast(array.dtype, wanted):
+        raise ModelError(
+            f"{named} cannot be input '{expected}': integers stay integers and reals reals; name "
+            "another output, or export the graph with that type"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        changed = array.astype(wanted)
+    kept = np.isfinite(changed) | ~np.isfinite(array) if wanted.kind == "f" else changed == array
+    if not kept.all():
+        wrong = array[~kept].flat[0]
+        raise ModelError(f"{named} is {wrong!s:.40}, which input '{expected}' does not hold")
+    return changed
+
+
+def to_samples(stated: Spectrum, outputs: Sequence[npt.NDArray[Any]]) -> Samples:
+    """Return the sound of spectra.
+
+    Overlapping windowed frames are added and divided by the sum of the squared windows, as torch
+    and sherpa-onnx do.
+
+    Args:
+        stated: The contract's table.
+        outputs: What its form names, each of shape `[1, n_fft / 2 + 1, T]`.
+
+    Returns:
+        Shape `[(T - 1) * hop_length]` where frames are centred, else with `n_fft` more.
+    """
+    spectra = _complex(stated.form, [np.asarray(output)[0] for output in outputs]).T
+    if stated.normalized:
+        spectra = spectra * np.float32(np.sqrt(stated.n_fft))
+    frames = np.fft.irfft(spectra, n=stated.n_fft, axis=1)
+    window = np.ones(stated.n_fft)
+    if stated.window == "hann":
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(stated.n_fft) / stated.n_fft)
+    length = stated.n_fft + (len(frames) - 1) * stated.hop_length
+    sound, weights = np.zeros(length), np.zeros(length)
+    for number, frame in enumerate(frames):
+        span = slice(number * stated.hop_length, number * stated.hop_length + stated.n_fft)
+        sound[span] += frame * window
+        weights[span] += window**2
+    sound = np.divide(sound, weights, out=sound, where=weights > np.finfo(np.float32).tiny)
+    cut = stated.n_fft // 2 if stated.center else 0
+    return sound[cut : length - cut].astype(np.float32)
+
+
+def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the complex spectra that a graph's outputs stand for."""
+    first, second, *rest = parts
+    if form == "real-imaginary":
+        return np.asarray(first + 1j * second)
+    if form == "magnitude-phase":
+        return np.asarray(first * np.exp(1j * second))
+    return np.asarray(first * (second + 1j * rest[0]))

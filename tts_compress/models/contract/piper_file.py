@@ -61,14 +61,7 @@ class _VoiceConfig(_Table):
 
 
 class PiperFile:
-    """The configuration of a Piper voice.
-
-    Args:
-        path: The file.
-
-    Raises:
-        ModelError: It is missing, or not one of a Piper voice.
-    """
+    """The configuration of a Piper voice."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,13 +85,7 @@ class PiperFile:
         return self._stated.phoneme_type == "espeak"
 
     def sentences(self, text: str, longest: int) -> list[list[int]]:
-        """Return phoneme ids of each sentence, as piper itself feeds them.
-
-        Raises:
-            TextError: There is nothing to speak, or more than the longest accepted sentence.
-            ModelError: The file does not fit the phonemizer.
-            MissingExtraError: A phonemizer is not installed.
-        """
+        """Return phoneme ids of each sentence, as piper itself feeds them."""
         if not text.strip():
             ids = []
         elif self.uses_espeak:
@@ -118,12 +105,7 @@ class PiperFile:
         return ids
 
     def open(self, session: onnxruntime.InferenceSession | None = None) -> "PiperVoice":
-        """Return piper's own object around a session, or for phonemizing alone.
-
-        Raises:
-            MissingExtraError: piper is not installed.
-            ModelError: piper cannot use the file.
-        """
+        """Return piper's own object around a session, or for phonemizing alone."""
         try:
             from piper import PiperVoice
             from piper.config import PiperConfig

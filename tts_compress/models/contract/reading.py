@@ -1,29 +1,274 @@
-"""Contracts of graphs: the one beside a graph, or the shipped one that explains its inputs."""
+"""Contracts: the one beside a graph, or the shipped one that explains it, and each graph's part."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from tts_compress.config import data_file, data_names, parse_config
+import numpy as np
+
+from tts_compress.config import data_file, data_names, parse_config, read_table
 from tts_compress.errors import ModelError, RecipeError, TTSCompressError
-from tts_compress.models.contract.inputs import StyleInput
-from tts_compress.models.contract.parts import (
-    CONTRACT_NAME,
-    SHIPPED,
-    Part,
-    Signature,
-    following_parts,
-    leading_part,
-    read_contract_table,
-    read_signature,
-    resolved,
-)
+from tts_compress.models.base import GraphPart
 from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.schema import Contract
+from tts_compress.models.contract.schema import (
+    LEADING_ROLES,
+    ROLES,
+    Contract,
+    Follower,
+    Input,
+    OutputInput,
+    Spectrum,
+    StyleInput,
+    ValueInput,
+    source_of,
+)
 from tts_compress.models.contract.styles import Folders, find_file, read_styles
+from tts_compress.models.feeds import GraphInput, graph_inputs
+from tts_compress.models.graph_file import read_structure
+
+CONTRACT_NAME = "contract.toml"
+SHIPPED = "calib/contracts"
+
+
+def read_contract_table(path: Path) -> dict[str, Any]:
+    """Return the table of a contract, completed by that of the shipped one it is based on."""
+    table: dict[str, Any] = json.loads(read_table(path))
+    base = table.pop("base", None)
+    if base is None:
+        return table
+    if base not in data_names(SHIPPED):
+        known = ", ".join(data_names(SHIPPED))
+        raise RecipeError(f"'{path}': no shipped contract is named {base!r:.60}; known: {known}")
+    return _merged(read_contract_table(data_file(SHIPPED, base)), table)
+
+
+def _merged(base: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+    both = [
+        key for key in table if isinstance(table[key], dict) and isinstance(base.get(key), dict)
+    ]
+    # A table of another role, or of symbols, is another table.
+    kept = [key for key in both if key != "vocabulary" and "role" not in table[key]]
+    return base | table | {key: _merged(base[key], table[key]) for key in kept}
+
+
+def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) -> Any:
+    """Return a value with each `{ metadata = "key", default = 0 }` replaced by the graph's own.
+
+    Args:
+        value: A contract, or a part of it.
+        stated: The graph's `metadata`, and the `config` beside it, which stand for values alike.
+        path: The contract, for errors.
+    """
+    if isinstance(value, list):
+        return [resolved(item, stated, path) for item in value]
+    if not isinstance(value, dict):
+        return value
+    kind = next((kind for kind in ("metadata", "config") if kind in value), "")
+    key = value.get(kind)
+    if not isinstance(key, str) or value.keys() - {kind, "default"}:
+        return {name: resolved(item, stated, path) for name, item in value.items()}
+    if key in stated.get(kind, {}):
+        replacement = stated[kind][key]
+        return _parsed(replacement) if kind == "metadata" else replacement
+    if "default" in value:
+        return value["default"]
+    raise RecipeError(
+        f"'{path}': the graph's {kind} has no {key!r}; write the value in place of it in a "
+        f"{CONTRACT_NAME} beside the graph"
+    )
+
+
+def _parsed(text: str) -> Any:
+    """Return a number, a list of what is between commas, or the text itself."""
+    if "," in text:
+        return [_parsed(part.strip()) for part in text.split(",") if part.strip()]
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+_WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
+_REAL = frozenset({"style", "noise"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """Inputs, outputs and metadata of a graph."""
+
+    inputs: Mapping[str, GraphInput]
+    outputs: tuple[str, ...]
+    metadata: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part(GraphPart):
+    """One graph of a voice, explained."""
+
+    signature: Signature
+    roles: Mapping[str, Input]
+    """The contract's tables by the graph's own names of its inputs."""
+
+    output: str
+    """The output that is audio, or that the next graph reads where nothing else is stated."""
+
+    returns: tuple[str, ...]
+    """Every output that is read."""
+
+    repeat: int = 1
+    spectrum: Spectrum | None = None
+
+
+def read_signature(path: Path) -> Signature:
+    """Return the inputs, outputs and metadata of a graph; weights in other files are not read."""
+    model = read_structure(path)
+    return Signature(
+        inputs=graph_inputs(model),
+        outputs=tuple(value.name for value in model.graph.output),
+        metadata={entry.key: entry.value for entry in model.metadata_props},
+    )
+
+
+def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
+    """Return the graph that comes first, explained."""
+    roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
+    return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
+
+
+def following_parts(
+    leading: Part, contract: Contract, folders: Folders, stated: str
+) -> Iterator[Part]:
+    """Yield the graphs that run behind the first one, explained, in their order."""
+    before = leading
+    made = {*leading.signature.outputs}
+    for table in contract.then:
+        path = find_file(table.graph, folders[:1])
+        signature = read_signature(path)
+        prefix = f"{stated}, '{path.name}':"
+        tables = table.input
+        if not isinstance(tables, dict):
+            only = tables or next(iter(signature.inputs), "input")
+            tables = {only: OutputInput(role="output", output=before.output)}
+        roles = _match(tables, signature, prefix, "then.input", ROLES)
+        for name, role in roles.items():
+            source = source_of(name, role)
+            if source is not None and source not in made:
+                raise RecipeError(
+                    f"{prefix} [then.input.{name}] is the output {source!r}, but the graphs "
+                    f"before it return {', '.join(sorted(made))}"
+                )
+        yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
+        made |= {*signature.outputs}
+    for name, size in contract.size.items():
+        if size.output not in made:
+            raise RecipeError(
+                f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
+                f"return {', '.join(sorted(made))}"
+            )
+
+
+def _part(
+    path: Path,
+    signature: Signature,
+    roles: Mapping[str, Input],
+    table: Contract | Follower,
+    contract: Contract,
+    prefix: str,
+) -> Part:
+    if not signature.outputs:
+        raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
+    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
+    spectrum = _named_outputs(table.spectrum, signature, prefix)
+    own += spectrum.outputs if spectrum is not None else ()
+    returns = [name for name in dict.fromkeys(own) if name is not None]
+    for name in returns:
+        if name not in signature.outputs:
+            has = ", ".join(signature.outputs)
+            raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
+    lengths = {size.output for size in contract.size.values()}
+    tables = [item for table in contract.inputs for item in table.items()]
+    read = lengths | {source_of(n, role) for name, role in tables for n in (name, *role.names)}
+    if contract.durations is not None:
+        read.add(contract.durations)
+    return Part(
+        path=path,
+        spec=str(path),
+        signature=signature,
+        roles=roles,
+        output=returns[0],
+        returns=tuple(dict.fromkeys([*returns, *(n for n in signature.outputs if n in read)])),
+        lengths=frozenset(lengths.intersection(signature.outputs)),
+        repeat=table.repeat if isinstance(table, Follower) else 1,
+        spectrum=spectrum,
+    )
+
+
+def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
+    """Return a table that names the outputs which it takes."""
+    if spectrum is None:
+        return None
+    names = (spectrum.outputs or signature.outputs)[: spectrum.count]
+    if len(names) < spectrum.count:
+        raise RecipeError(
+            f"{prefix} form '{spectrum.form}' needs {spectrum.count} outputs; there are "
+            f"{', '.join(names)}"
+        )
+    return spectrum.model_copy(update={"outputs": names})
+
+
+def _match(
+    tables: Mapping[str, Input],
+    signature: Signature,
+    prefix: str,
+    place: str,
+    accepted: Iterable[str],
+) -> dict[str, Input]:
+    """Return the tables by the graph's own names of its inputs."""
+    roles: dict[str, Input] = {}
+    for name, role in tables.items():
+        found = [n for n in (name, *role.names) if n in signature.inputs]
+        if found:
+            roles[found[0]] = role
+        elif not role.optional:
+            has = ", ".join(signature.inputs) or "none"
+            raise RecipeError(f"{prefix} the graph has no input '{name}'; its inputs are {has}")
+    for name, expected in signature.inputs.items():
+        if name not in roles:
+            raise RecipeError(
+                f"{prefix} input '{expected}' of the graph is unexplained; add a table "
+                f"[{place}.{name}] with a role ({', '.join(accepted)})"
+            )
+        if roles[name].role not in accepted:
+            raise RecipeError(
+                f"{prefix} [{place}.{name}] has the role '{roles[name].role}', which only graphs "
+                "that run behind another can have"
+            )
+        if problem := _type_problem(roles[name], expected):
+            raise RecipeError(f"{prefix} [{place}.{name}] {problem}")
+    return roles
+
+
+def _type_problem(role: Input, expected: GraphInput) -> str | None:
+    """Return why an input of a graph cannot be given what its role states, or None if it can."""
+    if role.type is not None and role.type != expected.dtype:
+        return f"states type {role.type}, but the graph wants {expected}"
+    if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
+        return f"states {role.axes} axes, but the graph wants {expected}"
+    whole = expected.dtype.kind in "iu"
+    if role.role in _WHOLE and not whole:
+        return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"
+    if role.role in _REAL and expected.dtype.kind != "f":
+        return f"has the role '{role.role}', of real numbers, but the graph wants {expected}"
+    if isinstance(role, ValueInput) and whole:
+        for value in (role.value, role.value if role.quiet is None else role.quiet):
+            if np.any(np.asarray(value) % 1):
+                return f"states {value}, but the graph wants {expected}: give whole numbers"
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,12 +289,7 @@ class Explained:
     """The `.onnx.json` that a contract of Piper's tokens takes values from."""
 
     def parts(self) -> tuple[Part, ...]:
-        """Return all graphs, explained, in their order.
-
-        Raises:
-            ModelError: A file is missing, or is not a readable ONNX file.
-            RecipeError: A graph and the contract differ.
-        """
+        """Return all graphs, explained, in their order."""
         others = following_parts(self.leading, self.contract, self.folders, f"'{self.path}'")
         return (self.leading, *others)
 
@@ -75,10 +315,6 @@ def find_contract(path: Path) -> Explained:
     """Return the contract of a graph: the file beside it, else the shipped one that fits.
 
     Of several shipped ones whose inputs fit the one is taken whose other files lie there.
-
-    Raises:
-        RecipeError: The contract is malformed, or leaves an input unexplained.
-        ModelError: The graph cannot be read, no contract fits, or several do.
     """
     signature = read_signature(path)
     if (own := _own_contract(path)) is not None:
@@ -115,10 +351,6 @@ def explain(
         graph: The graph's file.
         signature: What it reads and returns.
         config: The file of a Piper voice, where it is not the one beside the graph.
-
-    Raises:
-        RecipeError: It is malformed, or graph and contract differ.
-        ModelError: The file of a Piper voice is missing or malformed.
     """
     table = read_contract_table(path)
     then = table.pop("then", [])
@@ -141,12 +373,7 @@ def explain(
 
 
 def leading_graph(folder: Path, names: Iterable[str]) -> Path:
-    """Return the graph of an artifact that tokens go into: none that its contract lets follow.
-
-    Raises:
-        ModelError: There is none, or several.
-        RecipeError: The contract cannot be read.
-    """
+    """Return the graph of an artifact that tokens go into: none that its contract lets follow."""
     stated = read_contract_table(folder / CONTRACT_NAME).get("then", [])
     patterns = [str(table.get("graph")) for table in stated if isinstance(table, dict)]
     graphs = [
@@ -183,13 +410,13 @@ def _metadata(table: Any, folders: Folders) -> Mapping[str, str]:
         return {}  # the schema refuses what is no table, or no name of a file
 
 
-def _is_whole(found: Explained) -> bool:
+def _is_whole(explained: Explained) -> bool:
     """Return True if the graphs and styles of a contract lie there, of the right shapes."""
     try:
-        for part in found.parts():
+        for part in explained.parts():
             for role in part.roles.values():
                 if isinstance(role, StyleInput):
-                    read_styles(role, found.folders)
+                    read_styles(role, explained.folders)
     except (ModelError, RecipeError):
         return False
     return True

@@ -9,7 +9,7 @@ import numpy as np
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, reason
-from tts_compress.models.contract.inputs import ROW, StyleInput
+from tts_compress.models.contract.schema import ROW, StyleInput
 from tts_compress.models.feeds import UNREADABLE, is_array, open_arrays, read_array
 from tts_compress.models.files import read_json
 from tts_compress.reading import open_file
@@ -22,30 +22,18 @@ _MOST_BYTES = 1 << 29
 
 
 def find_file(names: str | tuple[str, ...], folders: Folders) -> Path:
-    """Return the first file that fits a name or pattern.
-
-    Raises:
-        ModelError: There is none.
-    """
+    """Return the first file that fits a name or pattern."""
     return _find_files(names, folders)[0]
 
 
 def style_files(role: StyleInput, folders: Folders) -> list[Path]:
-    """Return the files of styles: one of all voices, or one for each.
-
-    Raises:
-        ModelError: There is none.
-    """
+    """Return the files of styles: one of all voices, or one for each."""
     found = _find_files(role.file, folders)
     return found if role.key is not None else found[:1]
 
 
 def _find_files(names: str | tuple[str, ...], folders: Folders) -> list[Path]:
-    """Return the files that fit the first name or pattern that any fits, by name.
-
-    Raises:
-        ModelError: There is none.
-    """
+    """Return the files that fit the first name or pattern that any fits, by name."""
     patterns = (names,) if isinstance(names, str) else names
     for pattern in patterns:
         for folder in folders:
@@ -57,11 +45,7 @@ def _find_files(names: str | tuple[str, ...], folders: Folders) -> list[Path]:
 
 
 def read_styles(role: StyleInput, folders: Folders) -> Mapping[str, Samples]:
-    """Return the arrays of a style file, or of the files of one kind, by voice.
-
-    Raises:
-        ModelError: The file is missing or malformed, or has arrays of another shape.
-    """
+    """Return the arrays of a style file, or of the files of one kind, by voice."""
     files = style_files(role, folders)
     path = files[0]
     if role.key is not None:
@@ -112,11 +96,7 @@ def _read_checked(path: Path, role: StyleInput) -> dict[str, Samples]:
 
 
 def _read_json(path: Path, key: str) -> Samples:
-    """Return an array of a voice that a `.json` holds as a table of `dims` and `data`.
-
-    Raises:
-        ModelError: The file is malformed, or has no such array.
-    """
+    """Return an array of a voice that a `.json` holds as a table of `dims` and `data`."""
     table = read_json(path)
     try:
         stated = table[key]

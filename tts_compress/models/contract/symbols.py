@@ -25,11 +25,7 @@ _SPACE_BEFORE_MARK = re.compile(r" ([,.!?;:'])")
 
 
 def normalize(text: str, tokens: Tokens) -> str:
-    """Return a text in the form that a contract states, without what is put around it.
-
-    Raises:
-        TextError: Replacements make it too long.
-    """
+    """Return a text in the form that a contract states, without what is put around it."""
     if tokens.normalize is not None:
         text = unicodedata.normalize(tokens.normalize, text)
     for old, new in tokens.replace.items():
@@ -109,9 +105,6 @@ class Lexicon:
     """Words of a file; of writing without spaces the longest ones that are there.
 
     Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does.
-
-    Args:
-        words: Ids and tones by word.
     """
 
     def __init__(self, words: Mapping[str, tuple[tuple[int, int], ...]]) -> None:
@@ -136,25 +129,14 @@ class Lexicon:
 
 
 class Phonemes:
-    """espeak-ng's phonemes of each sentence, by piper's binding.
-
-    Args:
-        spell: Gives phonemes their ids.
-        language: An espeak-ng voice name.
-    """
+    """espeak-ng's phonemes of each sentence, by piper's binding."""
 
     def __init__(self, spell: Characters, language: str) -> None:
         self._spell = spell
         self._language = language
 
     def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the ids of each sentence.
-
-        Raises:
-            MissingExtraError: piper is not installed.
-            ModelError: espeak-ng does not know the language.
-            TextError: It breaks down over the text.
-        """
+        """Yield the ids of each sentence."""
         sentences = espeak().phonemes(self._language, text)
         for sentence in sentences:
             for symbols in self._spell(unicodedata.normalize("NFC", "".join(sentence))):
@@ -162,14 +144,7 @@ class Phonemes:
 
 
 class Speller:
-    """Turns texts into the symbols of each call.
-
-    Args:
-        tokens: The contract's table.
-        language: The contract's language.
-        folders: Folders with its vocabulary and lexicon.
-        config: The file of a Piper voice.
-    """
+    """Turns texts into the symbols of each call."""
 
     def __init__(
         self, tokens: Tokens, language: str | None, folders: Folders, config: PiperFile | None
@@ -181,13 +156,7 @@ class Speller:
         self._source: Source | None = None
 
     def calls(self, text: str) -> list[Symbols]:
-        """Return the symbols of each call that speaks a text.
-
-        Raises:
-            TextError: The text has nothing to speak, or too much at once.
-            ModelError: A file of the voice cannot be read.
-            MissingExtraError: A package is needed for this kind of tokens.
-        """
+        """Return the symbols of each call that speaks a text."""
         check_encodable(text)
         if self._tokens.source == "piper":
             assert self._config is not None, "its contract is read with it"
@@ -245,9 +214,6 @@ def read_vocabulary(path: Path) -> dict[str, int]:
 
     A line of an id alone is the space's, as in files of icefall and sherpa-onnx. A list holds the
     id of each character by its number in Unicode, -1 for those without one, as Supertonic's does.
-
-    Raises:
-        ModelError: The file is malformed.
     """
     if path.suffix == ".json":
         found = read_json(path)
@@ -274,9 +240,6 @@ def read_lexicon(
     """Return ids and tones by word; of a word that is there twice the first.
 
     Symbols of the vocabulary, such as punctuation, are words too.
-
-    Raises:
-        ModelError: A line has a symbol without an id.
     """
     words: dict[str, tuple[tuple[int, int], ...]] = {}
     for number, line in enumerate(_lines(path), 1):
@@ -304,11 +267,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 
 def _read_ids(text: str) -> Symbols:
-    """Return the symbols of `ids: 5 12/1 7`; a tone follows its id behind a slash.
-
-    Raises:
-        TextError: It is not written so.
-    """
+    """Return the symbols of `ids: 5 12/1 7`; a tone follows its id behind a slash."""
     pairs = []
     for word in text.removeprefix(IDS).split():
         parts = _ID.fullmatch(word)

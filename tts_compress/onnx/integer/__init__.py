@@ -6,11 +6,9 @@ from typing import Any
 
 import onnx
 
-from tts_compress.numerics.affine import LEVELS, Affine
+from tts_compress.numerics.ranges import LEVELS, Affine
 from tts_compress.onnx.graph import Array, Graph, attribute
-from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
-from tts_compress.onnx.integer.convolutions import convolve
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter, convolve
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
@@ -21,15 +19,13 @@ from tts_compress.onnx.integer.region import (
     observed_tensors,
     positive_factor,
 )
-from tts_compress.onnx.rewrite.channels_last import cancel_transposes
+from tts_compress.onnx.rewrite.normalization import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
 
 __all__ = [
-    "emit_by_channel",
     "emit_integer",
     "make_residuals_float",
     "observed_tensors",
-    "tensors_by_channel",
 ]
 
 

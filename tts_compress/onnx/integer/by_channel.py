@@ -17,11 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from tts_compress.numerics.affine import ChannelCodes
+from tts_compress.numerics.ranges import ChannelCodes
 from tts_compress.numerics.weights import round_bias
 from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.convolutions import IntegerForm, integer_form
-from tts_compress.onnx.integer.emitter import CONTRIB
+from tts_compress.onnx.integer.emitter import CONTRIB, IntegerForm, integer_form
 from tts_compress.onnx.weight_codes import WeightCodes
 
 _MIDDLE = 128

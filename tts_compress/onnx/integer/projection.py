@@ -10,12 +10,11 @@ from math import gcd
 import numpy as np
 import onnx
 
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.onnx.four_bits import store_blocks
+from tts_compress.numerics.weights import Blocks
 from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.convolutions import spare_columns
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter
+from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter, spare_columns
 from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.weight_codes import store_blocks
 
 _BLOCK = 8
 """Samples computed together where channels are few: 8 x 3 columns fill a product's registers."""
@@ -49,13 +48,7 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
 
 
 def project(emitter: Emitter, node: onnx.NodeProto, together: int) -> None:
-    """Emit a convolution on codes whose result is real, (B, C, T) in FP32.
-
-    Args:
-        emitter: Has the codes of its input.
-        node: The convolution.
-        together: The result of `samples_at_once`.
-    """
+    """Emit a convolution on codes whose result is real, (B, C, T) in FP32."""
     graph, stem = emitter.graph, node.output[0]
     plain = read_convolution(graph, node)
     assert plain is not None

@@ -7,7 +7,7 @@ from math import gcd
 import onnx
 
 from tts_compress.onnx.graph import Array, Graph, attribute
-from tts_compress.onnx.integer.convolutions import integer_form
+from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.integer.projection import samples_at_once
 from tts_compress.onnx.modules import read_convolution
 

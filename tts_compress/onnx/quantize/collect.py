@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.histogram import Histogram
+from tts_compress.numerics.ranges import Histogram
 from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
@@ -41,9 +41,6 @@ def collect(
 
     Extremes and an evenly strided sample are taken inside the graph, so memory depends neither on
     the number of calls nor on their lengths.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     histograms = {name: Histogram() for name in tensors}
     for values in _observe(model, tensors, _sample_values, calls):
@@ -64,9 +61,6 @@ def collect_extremes(
     Returns:
         For each named tensor (B, C, T) the smallest and largest value of each channel in each call,
         shape (calls, 2, C).
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     extremes: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in tensors}
     for values in _observe(model, tensors, _channel_extremes, calls):
@@ -80,17 +74,7 @@ def collect_extremes(
 def collect_windows(
     model: onnx.ModelProto, axes: Mapping[str, int], frames: int, calls: Iterable[Feeds]
 ) -> Iterator[dict[str, npt.NDArray[np.float32]]]:
-    """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor.
-
-    Args:
-        model: The graph.
-        axes: The tensors, and the axis along which at most `frames` are kept.
-        frames: Number of frames.
-        calls: Inputs.
-
-    Raises:
-        QuantizationError: There were no calls.
-    """
+    """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor."""
 
     def watch(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
         return _middle(tensor, prefix, axes[tensor], frames)
@@ -112,9 +96,6 @@ def record_tensors(
         tensors: Their names.
         calls: Inputs of the graph with fed noise.
         threads: Threads within an operator; None leaves it to the runtime.
-
-    Raises:
-        ModelError: The graph cannot be run.
     """
     watched = feed_noise(model)
     given = {value.name for value in watched.graph.input}

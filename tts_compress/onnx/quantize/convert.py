@@ -12,12 +12,12 @@ from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import ChannelCodes
-from tts_compress.numerics.histogram import Range, choose_range
+from tts_compress.numerics.ranges import ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
-from tts_compress.onnx.quantize import static
+from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
 from tts_compress.onnx.quantize.decisions import (
     Decision,
@@ -27,14 +27,12 @@ from tts_compress.onnx.quantize.decisions import (
     follow_weights,
     static_outputs,
 )
-from tts_compress.onnx.quantize.dynamic import quantize_dynamically
 from tts_compress.onnx.quantize.equalize import equalize_channels
-from tts_compress.onnx.quantize.float16 import halve
 from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
+from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
-from tts_compress.onnx.quantize.weight_only import store_weights
 from tts_compress.onnx.rewrite import rewrite
-from tts_compress.onnx.rewrite.gemms import split_gemms
+from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, WeightCodes, shift_biases
 from tts_compress.progress import Progress, report_status
@@ -134,7 +132,7 @@ class Observed:
 
     def find_channels(self, decisions: Sequence[Decision], calls: Calls) -> None:
         """Find the codes of tensors that decisions round by channel."""
-        tensors = integer.tensors_by_channel(self.graph, channel_outputs(decisions))
+        tensors = tensors_by_channel(self.graph, channel_outputs(decisions))
         if missing := [name for name in tensors if name not in self.by_channel]:
             report_status(self.progress, STAGE, "ranges of channels")
             self.by_channel.update(_codes_by_channel(self.graph.model, missing, calls.feeds()))
@@ -176,9 +174,6 @@ def prepare_conversion(
         lengths: Outputs of the graph that decide durations.
         progress: Is advanced with every call. `STAGE` begins here; the caller ends it when the
             graph is converted and compared.
-
-    Raises:
-        QuantizationError: The recipe does not fit the graph.
     """
     progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
@@ -232,9 +227,6 @@ def _codes_by_channel(
     """Return codes of tensors (B, C, T) with a range for each channel.
 
     They cover the extremes of the first calls but, of as many as are looked at, those of one.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
     codes = {}
@@ -248,9 +240,6 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     """Return a conversion whose codes of eight bits keep what operators return in calls.
 
     Where weights will be trained they are rounded to nearest instead.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
     asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
@@ -265,7 +254,7 @@ def observed_tensors(
     """Return the tensors whose ranges decisions need, in graph order."""
     if form == "qoperator":
         return integer.observed_tensors(model, static_outputs(decisions))
-    return static.observed_tensors(model, decisions)
+    return operators.observed_tensors(model, decisions)
 
 
 def _refuse_codes(model: onnx.ModelProto) -> None:
@@ -290,19 +279,15 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
 
 
 def convert(conversion: Conversion) -> onnx.ModelProto:
-    """Return the converted copy of a prepared graph.
-
-    Raises:
-        QuantizationError: The finished graph does not hold what was decided.
-    """
+    """Return the converted copy of a prepared graph."""
     graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
     shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":
         integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
         rounded = channel_outputs(decisions)
-        integer.emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
+        emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
     else:
-        static.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
+        operators.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
     quantize_dynamically(graph, decisions, conversion.codes)
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)

@@ -11,10 +11,8 @@ import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import duration_outputs
-from tts_compress.onnx.four_bits import has_even_blocks
 from tts_compress.onnx.graph import Graph, attribute
-from tts_compress.onnx.integer.convolutions import integer_form
+from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.modules import (
     CONVERTIBLE,
     OPERATORS,
@@ -24,7 +22,8 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.phases import phase_outputs
+from tts_compress.onnx.precision import duration_outputs, phase_outputs
+from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
 
@@ -112,17 +111,7 @@ class Decision(LayerRecord):
 def decide(
     model: onnx.ModelProto, recipe: Recipe, lengths: Collection[str] = frozenset()
 ) -> list[Decision]:
-    """Return a decision for every operator with weights, and for every other one a rule names.
-
-    Args:
-        model: A prepared graph.
-        recipe: Decides by module.
-        lengths: Outputs of the graph that decide durations.
-
-    Raises:
-        QuantizationError: A rule names operators its technique cannot convert, or the recipe
-            compresses nothing in this graph.
-    """
+    """Return a decision for every operator with weights, and for every other one a rule names."""
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
@@ -176,11 +165,7 @@ def static_outputs(decisions: Iterable[Decision]) -> frozenset[str]:
 
 
 def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
-    """Return the outputs of the operators whose ranges are by channel; True if one is rounded.
-
-    Args:
-        decisions: Of which there may be several for an operator.
-    """
+    """Return the outputs of the operators whose ranges are by channel; True if one is rounded."""
     chosen = [d for d in decisions if d.activations in BY_CHANNEL]
     rounded = {d.output for d in chosen if d.activations == Activations.CHANNELS}
     return {d.output: d.output in rounded for d in chosen}

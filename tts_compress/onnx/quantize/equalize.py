@@ -34,7 +34,7 @@ may speak up later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Scaled:
     """Tensors (B, C, T) joined by operators that let a factor per channel pass."""
 
     tensors: tuple[str, ...]
@@ -94,7 +94,7 @@ def _scale_end(graph: Graph, tensor: str, factors: Array) -> None:
     graph.redirect(tensor, graph.make("Mul", inputs, f"{tensor}.multiplied"), readers)
 
 
-def equalize(graph: Graph, groups: Iterable[Group], peaks: Mapping[str, Array]) -> int:
+def equalize(graph: Graph, groups: Iterable[Scaled], peaks: Mapping[str, Array]) -> int:
     """Give groups of tensors the factors that follow from their peaks; return how many changed.
 
     Args:
@@ -122,7 +122,7 @@ def _factors(peaks: list[Array]) -> Array:
     return factors
 
 
-def _fold(graph: Graph, group: Group, factors: Array) -> None:
+def _fold(graph: Graph, group: Scaled, factors: Array) -> None:
     for node in group.producers:
         _divide_outputs(graph, node, factors)
     for node in group.consumers:
@@ -145,7 +145,7 @@ def _scale(graph: Graph, node: onnx.NodeProto, position: int, factors: Array, ax
     graph.replace_input(node, position, graph.add_constant(f"{name}.equalized", scaled))
 
 
-def find_groups(graph: Graph) -> list[Group]:
+def find_groups(graph: Graph) -> list[Scaled]:
     """Return the groups to whose channels factors can be given without changing the graph.
 
     LeakyRelu, Relu, sums, and products with one number join their inputs and outputs. A group is
@@ -186,7 +186,7 @@ def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
     return []
 
 
-def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
+def _group(graph: Graph, tensors: tuple[str, ...]) -> Scaled | None:
     """Return a set of joined tensors as a group, or None if it cannot be one."""
     producers: list[onnx.NodeProto] = []
     consumers: list[onnx.NodeProto] = []
@@ -207,7 +207,7 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Group | None:
             channels.add(plain.weight.shape[0 if rows else 1])
     if len(channels) != 1 or not consumers:
         return None
-    return Group(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
+    return Scaled(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
 
 
 def _is_own(graph: Graph, tensor: str) -> bool:

@@ -9,12 +9,19 @@ import numpy.typing as npt
 import onnx
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import ChannelCodes
-from tts_compress.numerics.four_bits import HIGHEST, LOWEST, Blocks, round_blocks
-from tts_compress.numerics.gptq import gptq
-from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, round_weight
+from tts_compress.numerics.ranges import ChannelCodes
+from tts_compress.numerics.weights import (
+    CODE_LIMIT,
+    HIGHEST,
+    LOWEST,
+    PAIR_LIMIT,
+    Blocks,
+    gptq,
+    round_blocks,
+    round_weight,
+)
 from tts_compress.onnx.graph import Array, Graph, attribute
-from tts_compress.onnx.integer.convolutions import IntegerForm, integer_form, whole_kernel
+from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_kernel
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
@@ -41,7 +48,7 @@ Moments = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _GptqLayer:
     """An operator whose output is a product of the neighbourhoods of frames with a matrix."""
 
     decision: Decision
@@ -85,13 +92,13 @@ class _Moments:
     lags: Mapping[tuple[str, int], npt.NDArray[np.float64]]
     """(C + 1, C + 1) by the tensor, and by the frames that the second factor is later."""
 
-    def mean(self, layer: _Layer) -> npt.NDArray[np.float64]:
+    def mean(self, layer: _GptqLayer) -> npt.NDArray[np.float64]:
         """Return the mean of the channels that a layer reads, (C,)."""
         first = self.lags[layer.source, 0]
         means: npt.NDArray[np.float64] = first[-1, :-1] / first[-1, -1]
         return means if layer.steps is None else means / layer.steps
 
-    def of(self, layer: _Layer, *, centred: bool) -> npt.NDArray[np.float64]:
+    def of(self, layer: _GptqLayer, *, centred: bool) -> npt.NDArray[np.float64]:
         """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C)."""
         taps, channels = len(layer.lags), layer.weight.shape[1]
         moments = np.empty((taps, channels, taps, channels))
@@ -124,9 +131,6 @@ def choose_codes(
         decisions: For its operators, of which there may be several for one.
         calls: Inputs of the graph with fed noise, of which the first few are used.
         by_channel: Codes of what operators with ranges by channel read.
-
-    Raises:
-        QuantizationError: A tensor had values that are not finite, or there were no calls.
     """
     layers = [_layer(graph, decision, by_channel) for decision in decisions]
     moments = _collect(graph.model, [layer for layer in layers if layer is not None], calls)
@@ -141,7 +145,7 @@ def is_asked(decision: Decision) -> bool:
 
 def _layer(
     graph: Graph, decision: Decision, by_channel: Mapping[str, ChannelCodes]
-) -> _Layer | None:
+) -> _GptqLayer | None:
     if not is_asked(decision):
         return None
     node = graph.producer(decision.output)
@@ -151,14 +155,14 @@ def _layer(
         return None
     if node.op_type in {"MatMul", "Gemm"} and not attribute(node, "transA", 0):
         weight = np.moveaxis(graph.value(decision.tensor), decision.axis, 0)
-        layer = _Layer(decision, node.input[0], weight[:, :, None])
+        layer = _GptqLayer(decision, node.input[0], weight[:, :, None])
     else:
         form = _convolution(graph, node, decision)
         if form is None:
             return None
         plain = form.convolution
         has_bias = len(node.input) > 2 and bool(node.input[2])
-        layer = _Layer(decision, node.input[0], plain.weight, plain, form.phases, has_bias)
+        layer = _GptqLayer(decision, node.input[0], plain.weight, plain, form.phases, has_bias)
         if decision.activations in BY_CHANNEL:
             steps = by_channel[node.input[0]].scales
             layer = replace(layer, weight=plain.weight * steps[:, None], steps=steps)
@@ -178,7 +182,9 @@ def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> Inte
     return integer_form(graph, node)
 
 
-def _collect(model: onnx.ModelProto, layers: Sequence[_Layer], calls: Iterator[Feeds]) -> _Moments:
+def _collect(
+    model: onnx.ModelProto, layers: Sequence[_GptqLayer], calls: Iterator[Feeds]
+) -> _Moments:
     """Return the moments of what layers read."""
     lags = sorted({(layer.source, lag) for layer in layers for lag in layer.lags})
     axes = {layer.source: -2 if layer.convolution is None else 2 for layer in layers}
@@ -204,7 +210,7 @@ def _frames(window: Array, axis: int) -> Array:
     return np.pad(window, ((0, 0), (0, 1), (0, 0)), constant_values=1)
 
 
-def _chosen(layer: _Layer, moments: _Moments) -> Chosen:
+def _chosen(layer: _GptqLayer, moments: _Moments) -> Chosen:
     if layer.decision.weights == Weights.INT8:
         return _eight_bits(layer, moments)
     nearest = round_blocks(layer.weight, layer.decision.group_size)
@@ -215,7 +221,7 @@ def _chosen(layer: _Layer, moments: _Moments) -> Chosen:
     return Blocks(codes, nearest.factors, nearest.scales)
 
 
-def _eight_bits(layer: _Layer, moments: _Moments) -> EightBits:
+def _eight_bits(layer: _GptqLayer, moments: _Moments) -> EightBits:
     """Choose codes of eight bits; a bias, where there is one, is to keep the mean of the output."""
     multiplied = _is_multiplied(layer.decision)
     scales = _scales(layer, multiplied)
@@ -242,7 +248,7 @@ def _is_multiplied(decision: Decision) -> bool:
     return decision.activations in CALIBRATED
 
 
-def _scales(layer: _Layer, multiplied: bool) -> Array:
+def _scales(layer: _GptqLayer, multiplied: bool) -> Array:
     """Return the scale of each output; phases have their own where integers multiply them."""
     if layer.phases > 1 and not multiplied:
         whole = whole_kernel(layer.weight, layer.phases)

@@ -6,13 +6,14 @@ Each takes a `Graph`, makes changes that are equal up to rounding, and returns h
 
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
-from tts_compress.onnx.rewrite.channels_last import fuse_normalization
 from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
-from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
-from tts_compress.onnx.rewrite.masks import drop_masks, single_utterance
-from tts_compress.onnx.rewrite.normalization import fold_affine
-from tts_compress.onnx.rewrite.snake import simplify_snakes
-from tts_compress.onnx.rewrite.spline import simplify_splines
+from tts_compress.onnx.rewrite.curves import simplify_snakes, simplify_splines
+from tts_compress.onnx.rewrite.eliminate_identity import (
+    drop_masks,
+    eliminate_identity,
+    single_utterance,
+)
+from tts_compress.onnx.rewrite.normalization import fold_affine, fuse_normalization
 
 __all__ = ["REWRITES", "rewrite"]
 

@@ -21,7 +21,7 @@ import onnx
 
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.modules import read_convolution
-from tts_compress.onnx.rewrite.masks import is_single
+from tts_compress.onnx.rewrite.eliminate_identity import is_single
 from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)

@@ -1,8 +1,11 @@
-"""Normalization over time that takes over the factor and offset behind it.
+"""Normalizations in fewer passes, and the transposes that this puts around them.
 
 Adaptive instance normalization (Huang and Belongie, "Arbitrary Style Transfer in Real-time with
 Adaptive Instance Normalization", 2017), as StyleTTS 2 and Kokoro have it, multiplies each channel
 by a factor of the style and adds an offset. `InstanceNormalization` does that in the same pass.
+
+Layer normalization is exported in nine operators, each a pass over the tensor; onnxruntime fuses
+those along the last axis only, and VITS normalizes channels, which stand before time.
 """
 
 from collections.abc import Mapping
@@ -10,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Graph, copy_attributes
+from tts_compress.onnx.graph import Graph, attribute, copy_attributes
 
 _Shape = tuple[int | None, ...]
 
@@ -91,3 +94,114 @@ def _shapes(graph: Graph) -> dict[str, _Shape]:
                 size.dim_value if size.HasField("dim_value") else None for size in sizes
             )
     return shapes
+
+
+_OLDEST, _NEEDED = 13, 17
+"""Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
+
+_ELEMENTWISE = frozenset(
+    {"Add", "Sub", "Mul", "Div", "Erf", "Relu", "Tanh", "Sigmoid"}
+    | {"QuantizeLinear", "DequantizeLinear"}
+)
+_TURN = (0, 2, 1)
+
+_SPREAD = ("Sqrt", ("Add", "variance", "epsilon"))
+_NORMALIZATION = ("Add", "shift", ("Mul", "scale", ("Div", "centred", _SPREAD)))
+"""γ · (x - mean) / √(variance + ε) + β."""
+
+
+def fuse_normalization(graph: Graph) -> int:
+    """Fuse normalizations of channels, with time last; return how many there were.
+
+    They are put between two transposes, which `cancel_transposes` removes where a neighbour works
+    on channels last, too. Required: an operator set from 13 on, constant γ and β of all channels.
+    """
+    if graph.opset() < _OLDEST:
+        return 0
+    fused = sum(_fuse(graph, node) for node in list(graph.nodes) if node.op_type == "Add")
+    if fused:
+        graph.require_opset("", _NEEDED)
+    return fused
+
+
+def cancel_transposes(graph: Graph) -> int:
+    """Remove transposes between (B, C, T) and (B, T, C) that undo each other; return how many.
+
+    Elementwise operators whose inputs are all transposed work on the originals instead, and their
+    result is transposed: so transposes move on until they meet their opposite, or stop.
+    """
+    cancelled = 0
+    for node in list(graph.nodes):
+        if _is_turn(node):
+            before = _before(graph, node.input[0])
+            if before is not None and node.output[0] not in graph.outputs:
+                graph.remove(node)
+                graph.redirect(node.output[0], before)
+                cancelled += 1
+        elif node.op_type in _ELEMENTWISE and node.output[0] not in graph.outputs:
+            _move(graph, node)
+    return cancelled
+
+
+def _fuse(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Replace the normalization whose last operator, the addition of β, a node is."""
+    stem = node.output[0]
+    parts = graph.match(stem, _NORMALIZATION)
+    centred = graph.match(parts["centred"], ("Sub", "source", "mean")) if parts else None
+    if parts is None or centred is None or stem in graph.outputs:
+        return False
+    epsilon, source = graph.scalar(parts["epsilon"]), centred["source"]
+    scale, shift = (graph.by_channel(parts[name]) for name in ("scale", "shift"))
+    if epsilon is None or scale is None or shift is None or len(scale) != len(shift):
+        return False
+    square, mean = _mean_of(graph, parts["variance"]), _mean_of(graph, centred["mean"])
+    if mean != source or not _is_square(graph, square, parts["centred"]):
+        return False
+    graph.remove(node)
+    last = graph.make("Transpose", [source], f"{stem}.turned", perm=_TURN)
+    inputs = [last, *graph.add_constants(stem, scale=scale, shift=shift)]
+    normal = graph.make("LayerNormalization", inputs, f"{stem}.normal", axis=-1, epsilon=epsilon)
+    graph.add("Transpose", [normal], [stem], perm=_TURN)
+    return True
+
+
+def _mean_of(graph: Graph, tensor: str) -> str | None:
+    """Return the tensor whose mean over channels this is, if it keeps their axis, else None."""
+    node = graph.producer(tensor)
+    if node is None or node.op_type != "ReduceMean" or attribute(node, "keepdims", 1) != 1:
+        return None
+    axes = graph.constant(node.input[1]) if len(node.input) > 1 else attribute(node, "axes", ())
+    return None if axes is None or list(axes) != [1] else str(node.input[0])
+
+
+def _is_square(graph: Graph, tensor: str | None, root: str) -> bool:
+    if tensor is None:
+        return False
+    power = graph.match(tensor, ("Pow", "root", "exponent"))
+    if power is not None:
+        return power["root"] == root and graph.scalar(power["exponent"]) == 2
+    return graph.match(tensor, ("Mul", "root", "root")) == {"root": root}
+
+
+def _move(graph: Graph, node: onnx.NodeProto) -> None:
+    """Apply an elementwise operator before the transposes of its inputs."""
+    before = [t if graph.scalar(t) is not None else _before(graph, t) for t in node.input]
+    inputs = [tensor for tensor in before if tensor is not None]
+    is_constant = all(graph.constant(tensor) is not None for tensor in node.input)
+    if len(inputs) < len(before) or is_constant:
+        return
+    output = node.output[0]
+    graph.remove(node)
+    attributes = copy_attributes(node) | {"domain": node.domain}
+    turned = graph.make(node.op_type, inputs, f"{output}.turned", node.name, **attributes)
+    graph.add("Transpose", [turned], [output], f"{turned}/Transpose", perm=_TURN)
+
+
+def _before(graph: Graph, tensor: str) -> str | None:
+    """Return the tensor that this one is the transpose of, if it is one."""
+    node = graph.producer(tensor)
+    return str(node.input[0]) if node is not None and _is_turn(node) else None
+
+
+def _is_turn(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Transpose" and attribute(node, "perm", (2, 1, 0)) == _TURN

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.affine import LEVELS
+from tts_compress.numerics.ranges import LEVELS
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
 from tts_compress.qat.graph.operators import (
     ARITHMETIC,

@@ -14,8 +14,8 @@ from onnx import numpy_helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.four_bits import Blocks
-from tts_compress.numerics.histogram import Range
+from tts_compress.numerics.ranges import Range
+from tts_compress.numerics.weights import Blocks
 from tts_compress.onnx.graph import Graph, attribute, copy_model
 from tts_compress.onnx.integer.region import Region, find_region, positive_factor
 from tts_compress.onnx.quantize.convert import Conversion
@@ -160,12 +160,6 @@ def build_student(
     """Return a subgraph of a prepared graph that rounds as its converted form will.
 
     Ranges start as post-training calibration chose them; their observers are off.
-
-    Args:
-        conversion: The decisions and observed ranges; not changed.
-        subgraph: A part of its graph.
-        calibration: Settings of the observers.
-        learned_ranges: True to train ranges.
     """
     plan = plan_rounding(conversion)
     decisions = {d.output: d for d in conversion.decisions if d.weights != "float32"}

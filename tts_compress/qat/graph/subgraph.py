@@ -38,13 +38,7 @@ class Subgraph:
 def extract_subgraph(
     model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
 ) -> Subgraph:
-    """Return the part of a graph between given tensors.
-
-    Args:
-        model: It is not changed.
-        inputs: Tensors that the part is given, of whatever type.
-        outputs: Tensors that it makes.
-    """
+    """Return the part of a graph between given tensors."""
     graph = Graph(copy_model(model))
     stored = initializer_names(model.graph)
     for node in graph.nodes:
@@ -74,11 +68,6 @@ def last_part(
 
     Its inputs are those of the graph, and then the tensors that these operators return. Where all
     operators fit, the part is everything that the outputs depend on.
-
-    Args:
-        model: It is not changed.
-        fits: False for an operator that is left outside.
-        outputs: Some of the graph's outputs.
     """
     graph = Graph(model)
     sources = set(graph.inputs) - initializer_names(model.graph)
@@ -120,9 +109,6 @@ def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
     The prior is a sample of the distribution that the text makes, (B, C, T). It is the first input;
     besides there are masks, where the graph has them, and the speaker. Outputs are the latent that
     the flow gives to the decoder, (B, C, T), and the audio. The deviation is a tensor of the graph.
-
-    Args:
-        model: A prepared graph in FP32.
     """
     graph = Graph(model)
     prior, deviation = _sample(graph)

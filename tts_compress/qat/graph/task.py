@@ -11,8 +11,8 @@ from onnx import TensorProto, helper
 from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.durations import length_outputs
 from tts_compress.onnx.noise import feed_noise, noise_inputs
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls, record_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
@@ -26,8 +26,15 @@ from tts_compress.qat.graph.subgraph import (
     last_part,
     voice_subgraph,
 )
-from tts_compress.qat.losses import log_mel_loss, mse, waveform_loss
-from tts_compress.qat.task import Example, Outputs, TrainingTask, held_out_indices
+from tts_compress.qat.task import (
+    Example,
+    Outputs,
+    TrainingTask,
+    held_out_indices,
+    log_mel_loss,
+    mse,
+    waveform_loss,
+)
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -232,11 +239,6 @@ def _converted(
     """Return the function that a student's part of the finished graph computes.
 
     That graph is what will be saved, run by onnxruntime.
-
-    Args:
-        conversion: The teacher, prepared.
-        inputs: Any inputs of the student, for their types.
-        student: The task's own, or a copy of it with other values.
     """
     finished = feed_noise(convert(learned_conversion(conversion, student)))
     part = extract_subgraph(finished, student.inputs, student.outputs).model

@@ -40,9 +40,6 @@ class TensorFile:
 
     The library maps the file into memory, and the pages that were read count as the process's own
     until the map is closed: through one map, loading would take twice the file.
-
-    Args:
-        path: The file.
     """
 
     def __init__(self, path: Path) -> None:

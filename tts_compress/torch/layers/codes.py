@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from tts_compress.numerics.affine import LEVELS
+from tts_compress.numerics.ranges import LEVELS
 
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
@@ -66,7 +66,7 @@ def unpack_nibbles(packed: Tensor) -> Tensor:
 def activation_codes(low: float, high: float) -> tuple[float, int]:
     """Return scale and zero point of `uint8` codes for a range, extended to include zero.
 
-    torch's kernels take the scale in float64, unlike graphs (`numerics.affine`).
+    torch's kernels take the scale in float64, unlike graphs (`numerics.ranges`).
     """
     low, high = min(low, 0.0), max(high, 0.0)
     scale = max((high - low) / LEVELS, float(torch.finfo(torch.float32).tiny))

@@ -7,10 +7,13 @@ GPT-2 and its like keep the weights of their linear layers transposed. The Snake
 neural codecs is computed in blocks that fit a processor's cache.
 """
 
+from __future__ import annotations
+
 import copy
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
@@ -21,6 +24,9 @@ from torch.nn.utils.weight_norm import WeightNorm
 
 from tts_compress.errors import QuantizationError
 from tts_compress.torch.layers.geometry import plain_view
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _SNAKES = {("dac.nn.layers", "Snake1d"), ("transformers.models.dac.modeling_dac", "Snake1d")}
 """Modules that compute Snake, with a parameter `alpha` `[1, channels, 1]`."""
@@ -131,11 +137,7 @@ def _fold_parametrizations(module: nn.Module) -> None:
 
 
 class OpenAttention(nn.Module):
-    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation.
-
-    Args:
-        closed: The module whose weights it shares.
-    """
+    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation."""
 
     def __init__(self, closed: nn.MultiheadAttention) -> None:
         super().__init__()
@@ -278,11 +280,7 @@ def replace_snake(module: nn.Module) -> BlockedSnake | None:
 
 
 class TransposedLinear(nn.Linear):
-    """A linear layer equal to a `Conv1D` of transformers, with that module's attributes.
-
-    Args:
-        upstream: The module whose weights it shares.
-    """
+    """A linear layer equal to a `Conv1D` of transformers, with that module's attributes."""
 
     upstream_names: ClassVar[list[str]] = ["nf", "nx"]
 
@@ -298,3 +296,28 @@ def replace_transposed(module: nn.Module) -> TransposedLinear | None:
     """Return the equal of a `Conv1D` of transformers; None for any other module."""
     kind = type(module)
     return TransposedLinear(module) if (kind.__module__, kind.__name__) == _TRANSPOSED else None
+
+
+@contextmanager
+def intercepted(module: Any, method: str, replacement: Callable[..., Any]) -> Iterator[None]:
+    """Replace a method of a torch module, or a function of another object, in the block.
+
+    Args:
+        module: Left as it was, also after an error.
+        method: `forward` stands for calls of a torch module itself.
+        replacement: Is given the original method, then what it was called with.
+    """
+    before = vars(module).get(method)
+    original = getattr(module, method)
+
+    def intercept(*arguments: Any, **keywords: Any) -> Any:
+        return replacement(original, *arguments, **keywords)
+
+    setattr(module, method, intercept)
+    try:
+        yield
+    finally:
+        if before is None:
+            delattr(module, method)
+        else:
+            setattr(module, method, before)

@@ -1,15 +1,91 @@
-"""Graphs in the place of torch modules: a module's call runs onnxruntime."""
+"""Graphs of torch modules: traced, checked and written, and called in a module's place."""
 
 import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import onnx
 import torch
 from torch import nn
 
-from tts_compress.errors import ModelError
+from tts_compress.artifact import atomic_file
+from tts_compress.errors import ModelError, first_line
 from tts_compress.onnx.session import open_session, run_session
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    fold_weight_norm,
+    intercepted,
+)
+
+OPSET = 17
+"""The first with layer normalisation as one operator."""
+
+
+Axes = Mapping[str, Mapping[int, str]]
+"""Names of the free axes, by position, of each input or output in order."""
+
+
+def write_graph(
+    module: nn.Module, examples: tuple[torch.Tensor, ...], inputs: Axes, outputs: Axes, path: Path
+) -> Path:
+    """Write a module as an ONNX graph of opset 17, and return the path.
+
+    The tracing exporter is used: the newer one stops at lengths that depend on data, and names
+    operators so that their modules are lost.
+
+    Args:
+        module: In `eval` mode and FP32.
+        examples: Inputs of the call that is traced, one tensor for each.
+        inputs: Names and free axes of the inputs.
+        outputs: Names and free axes of the outputs.
+        path: The `.onnx` file.
+    """
+    free, graph = {**inputs, **outputs}, BytesIO()
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # about lengths, and of deprecation
+        try:
+            torch.onnx.export(
+                module,
+                examples,
+                graph,  # type: ignore[arg-type]  # the tracing exporter takes it
+                opset_version=OPSET,
+                input_names=list(inputs),
+                output_names=list(outputs),
+                dynamic_axes={name: dict(axes) for name, axes in free.items() if axes},
+                dynamo=False,
+            )
+            onnx.checker.check_model(graph.getvalue())
+        # The module's own code can raise anything while it is traced.
+        except Exception as error:
+            kind = type(module).__name__
+            raise ModelError(f"{kind} cannot be exported to ONNX: {first_line(error)}") from error
+    with atomic_file(path) as partial:
+        partial.write_bytes(graph.getvalue())
+    return path
+
+
+def observed(
+    module: nn.Module, method: str, see: Callable[..., None]
+) -> AbstractContextManager[None]:
+    """Call `see` with the arguments of a module's method before each call in the block."""
+
+    def call(official: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        see(*arguments, **keywords)
+        return official(*arguments, **keywords)
+
+    return intercepted(module, method, call)
+
+
+def copy_shell(module: nn.Module) -> nn.Module:
+    """Return a copy in `eval` mode with weight norm folded; all other tensors are shared."""
+    shell = copy_sharing_tensors(module).eval()
+    fold_weight_norm(shell)
+    return shell
 
 
 class OnnxModule(nn.Module):
@@ -18,9 +94,6 @@ class OnnxModule(nn.Module):
     Args:
         path: The `.onnx` file.
         threads: Threads within an operator; None leaves it to the runtime.
-
-    Raises:
-        ModelError: There is no such file, or the runtime refuses it.
     """
 
     def __init__(self, path: Path | str, *, threads: int | None = None) -> None:
@@ -35,9 +108,6 @@ class OnnxModule(nn.Module):
         Args:
             tensors: Inputs in the graph's order; other types are converted.
             named: Further inputs by name.
-
-        Raises:
-            ModelError: Inputs are missing or unknown, or an operator failed on them.
         """
         inputs = dict(zip(self._inputs, tensors, strict=False)) | named
         if len(tensors) > len(self._inputs) or inputs.keys() != self._inputs.keys():
@@ -112,9 +182,6 @@ class OnnxDac(OnnxModule):
         Args:
             audio_codes: Codes (B, K, T), or the wrapper's (1, B, K, T).
             audio_scales: Ignored, as by the wrapper.
-
-        Raises:
-            ModelError: The codes are not of one of these forms, or out of the codebook's range.
         """
         codes = audio_codes[0] if audio_codes.ndim == 4 and len(audio_codes) == 1 else audio_codes
         if codes.ndim != 3:

@@ -1,8 +1,14 @@
-"""Operators that decide how long things last, found by following lengths back to where they began.
+"""Parts of a graph that need precision: what decides how long things last, and phases.
 
 Durations are predicted as real numbers, rounded to whole frames, and used as lengths: of ranges, of
 repeated frames, of masks made of cumulative sums. A rounding error before that moves frames, and
-everything behind them is another sound; so these operators are better left in floats.
+everything behind them is another sound; so these operators are better left in floats. They are
+found by following lengths back to where they began.
+
+Phases are sums of frequencies over time, whose sine is taken. They grow with every period, to
+thousands of radians in seconds of speech, where half precision has steps of whole radians: nothing
+would be left of the sine. Angles are `atan(a / b)` of two parts of a spectrum, which are so small
+where it is quiet that half precision makes them 0 / 0. Vocoders with a sine source have both.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -11,8 +17,8 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import attribute, bodies, nested_graphs, reach
-from tts_compress.onnx.modules import LAYERS
+from tts_compress.onnx.graph import Graph, attribute, bodies, nested_graphs, reach
+from tts_compress.onnx.modules import CONVERTIBLE, LAYERS
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
@@ -128,12 +134,7 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
 
 
 def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) -> frozenset[str]:
-    """Return the outputs of all operators that durations depend on, whatever else they decide.
-
-    Args:
-        model: The graph.
-        ends: As in `duration_outputs`.
-    """
+    """Return the outputs of all operators that durations depend on, whatever else they decide."""
     flow = _Flow.of(model.graph)
     return frozenset(_find_lengths(flow, ends)[0] & flow.makers.keys())
 
@@ -141,12 +142,7 @@ def length_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()) 
 def rounded_durations(
     model: onnx.ModelProto, ends: Collection[str] = frozenset()
 ) -> list[onnx.NodeProto]:
-    """Return the operators of a graph that make predicted durations whole, in its order.
-
-    Args:
-        model: The graph.
-        ends: As in `duration_outputs`.
-    """
+    """Return the operators of a graph that make predicted durations whole, in its order."""
     deciding = duration_outputs(model, ends)
     rounding = (node for node in model.graph.node if node.op_type in _ROUNDING)
     return [node for node in rounding if deciding.intersection(node.input)]
@@ -183,3 +179,30 @@ def _is_rounding(node: onnx.NodeProto) -> bool:
     if node.op_type == "Cast":
         return attribute(node, "to", 0) in _WHOLE
     return node.op_type in _ROUNDING
+
+
+_LAYERS = LAYERS.intersection(CONVERTIBLE)
+
+
+def phase_outputs(graph: Graph) -> frozenset[str]:
+    """Return the tensors that phases are computed from, back to the layers that predict them.
+
+    For angles, the outputs of these layers are included.
+    """
+    makers = {name: node for node in graph.nodes for name in node.output if name}
+    layers = {name for name, node in makers.items() if node.op_type in _LAYERS}
+    sums = {name for name, node in makers.items() if node.op_type == "CumSum"}
+
+    def sources(tensor: str) -> list[str]:
+        return [] if tensor in layers else [name for name in makers[tensor].input if name in makers]
+
+    phases: set[str] = set()
+    for node in graph.nodes:
+        if node.op_type not in {"Sin", "Cos", "Atan"} or node.input[0] not in makers:
+            continue
+        computed = set(reach(node.input[:1], sources))
+        if node.op_type != "Atan":
+            phases |= set() if sums.isdisjoint(computed - layers) else computed - layers
+        elif makers[node.input[0]].op_type == "Div":
+            phases |= computed
+    return frozenset(phases)

@@ -1,21 +1,24 @@
-"""Monotonic rational-quadratic splines, without selecting and writing back by index.
+"""Curves in fewer operators: monotonic rational-quadratic splines, and snake activations.
 
 A duration predictor's flow transforms each number by a spline within an interval and leaves it
 unchanged beyond. Exported, the numbers inside are picked by their indices, and ends of the spline
 are set by index, too: some 270 tiny operators. Here the spline of the nearest number inside is
 computed for all of them, and one selection takes the numbers beyond as they are.
-
 Method: Durkan et al. 2019, "Neural Spline Flows", equations 6 to 8 (the inverse).
+
+Snakes, x + sin²(αx) / α, are those of Ziyin et al., "Neural Networks Fail to Learn Periodic
+Functions and How to Fix It" (2020), as BigVGAN, Kokoro and decoders of neural codecs have them.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
 from onnx import TensorProto
 
 from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.rewrite.masks import is_single
+from tts_compress.onnx.rewrite.eliminate_identity import is_single
 from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
 
 _LEAST = 1e-3
@@ -157,3 +160,45 @@ def _invert(y: Tensor, left: list[Tensor], right: list[Tensor]) -> Tensor:
 def _pad(tensor: Tensor, knots: tuple[int, int], value: float) -> Tensor:
     """Put knots of one value before and behind those of (1, N, K, T)."""
     return tensor.apply("Pad", [0, 0, knots[0], 0, 0, 0, knots[1], 0], value)
+
+
+_SINE = ("Sin", ("Mul", "alpha", "x"))
+_SNAKES = (
+    ("Add", "x", ("Mul", "share", ("Pow", _SINE, "exponent"))),
+    ("Add", "x", ("Mul", "share", ("Mul", _SINE, _SINE))),
+)
+
+_LARGEST_FACTOR = 64
+"""The largest factor s: a cosine near one, times s, is off by up to 3e-8 s."""
+
+
+def simplify_snakes(graph: Graph) -> int:
+    """Write x + s · sin²(αx) as x + s/2 - s/2 · cos(2αx); return how many were written.
+
+    `Pow` takes longer than a product, and `BatchNormalization` multiplies and adds in one pass.
+
+    Required: constant α and s, one for each channel of (B, C, T), and no s above 64.
+    """
+    return sum(_simplify_snake(graph, node) for node in list(graph.nodes) if node.op_type == "Add")
+
+
+def _simplify_snake(graph: Graph, node: onnx.NodeProto) -> bool:
+    output = node.output[0]
+    parts = next((p for form in _SNAKES if (p := graph.match(output, form)) is not None), None)
+    if parts is None or ("exponent" in parts and graph.scalar(parts["exponent"]) != 2.0):
+        return False
+    alpha, share = (graph.by_channel(parts[name]) for name in ("alpha", "share"))
+    if alpha is None or share is None or alpha.size != share.size:
+        return False
+    if np.abs(share).max() > _LARGEST_FACTOR:
+        return False
+    graph.remove(node)
+    double = graph.add_constant(f"{output}.double", 2 * alpha[:, None])
+    phase = graph.make("Mul", [parts["x"], double], f"{output}.phase")
+    wave = graph.make("Cos", [phase], f"{output}.wave")
+    half, mean = share / 2, np.zeros_like(share)
+    constants = graph.add_constants(output, factor=-half, offset=half, mean=mean, variance=mean + 1)
+    # With a variance of one and nothing added to it this is a product and a sum.
+    square = graph.make("BatchNormalization", [wave, *constants], f"{output}.square", epsilon=0.0)
+    graph.add("Add", [parts["x"], square], [output], node.name)
+    return True

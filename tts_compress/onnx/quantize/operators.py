@@ -1,0 +1,379 @@
+"""Operators in the forms that decisions state: small weights, static or dynamic integers.
+
+With calibrated ranges every operator to be run in integers stands between `DequantizeLinear` and
+`QuantizeLinear`; a runtime that knows the pattern fuses it, another one computes the same rounding
+in FP32.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tts_compress.errors import QuantizationError
+from tts_compress.numerics.ranges import Affine, Range
+from tts_compress.numerics.weights import Float32, round_bias, round_weight, usable_scales
+from tts_compress.onnx.graph import Array, Graph, copy_attributes, tensors_read
+from tts_compress.onnx.integer.emitter import CONTRIB
+from tts_compress.onnx.modules import INTEGER_LSTM, module_of
+from tts_compress.onnx.precision import duration_outputs, phase_outputs
+from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.weight_codes import WeightCodes, store_blocks
+from tts_compress.recipes.formats import Activations, Weights
+
+_SAFE = frozenset(
+    {
+        *("Conv", "ConvTranspose", "MatMul"),
+        *("Add", "Mul", "Neg", "Sub"),
+        *("Erf", "LeakyRelu", "Relu", "Sigmoid", "Tanh"),
+        *("Concat", "Expand", "Gather", "Pad", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that keep their meaning in half precision. Left out: sums over time and their squares
+(cumulative sums of durations, layer norm's variance), exponentials and softmax, comparisons and
+rounding, division, ranges, and random numbers, whose half-precision form onnxruntime's CPU
+refuses."""
+
+
+def halve(
+    graph: Graph, decisions: Sequence[Decision], lengths: Collection[str] = frozenset()
+) -> None:
+    """Run modules with `activations = "float16"`, and safe operators between, in float16."""
+    halved = {d.output: d.module for d in decisions if d.activations == Activations.FLOAT16}
+    if not halved:
+        return
+    components = {module.split(".")[0] for module in halved.values()}
+    phases = phase_outputs(graph)
+    exact = duration_outputs(graph.finish(), lengths) | phases
+    # Only the phase part of a module such as an STFT must stay in FP32.
+    others = (d for d in decisions if d.output not in phases)
+    kept = {d.module for d in others if d.activations != Activations.FLOAT16}
+    region = [
+        node
+        for node in graph.nodes
+        if node.op_type in _SAFE
+        and exact.isdisjoint(node.output)
+        and (module := module_of(node, graph.initializers.keys())).split(".")[0] in components
+        and (module not in kept or node.output[0] in halved)
+        and graph.types.get(node.output[0]) == TensorProto.FLOAT
+    ]
+    produced = {name for node in region for name in node.output}
+    for node in region:
+        for position, name in enumerate(node.input):
+            if name not in produced and graph.types.get(name) == TensorProto.FLOAT:
+                graph.replace_input(node, position, _narrow(graph, name))
+    _widen_border(graph, region)
+
+
+def _narrow(graph: Graph, name: str) -> str:
+    """Return a tensor in float16: another constant, or a cast."""
+    half = f"{name}.float16"
+    if name in graph.initializers:
+        values = graph.value(name)
+        check_half(name, values)
+        return graph.share_constant(half, values.astype(np.float16))
+    if graph.producer(half) is None:
+        graph.insert("Cast", [name], half, to=TensorProto.FLOAT16)
+    return half
+
+
+def _widen_border(graph: Graph, region: list[onnx.NodeProto]) -> None:
+    """Give FP32 to every node outside that reads a tensor of the region."""
+    inside = {id(node) for node in region}
+    outside = [node for node in graph.nodes if id(node) not in inside]
+    wide = {name for node in outside for name in tensors_read(node)} | set(graph.outputs)
+    for node in region:
+        for position, name in enumerate(node.output):
+            if name in wide:
+                half = f"{name}.float16"
+                readers = [node for node in graph.readers(name) if id(node) in inside]
+                graph.redirect(name, half, readers)
+                graph.rename_output(node, position, half)
+                graph.insert("Cast", [half], name, to=TensorProto.FLOAT)
+
+
+def check_half(name: str, values: Float32) -> None:
+    """Refuse a weight that half precision would turn into infinities; a mask may have some."""
+    largest = float(np.finfo(np.float16).max)
+    if (np.abs(values[np.isfinite(values)]) > largest).any():
+        raise QuantizationError(
+            f"weight '{name}' has values beyond float16 (±{largest:.0f}); "
+            "exclude its module in the recipe"
+        )
+
+
+_LARGEST = 127 * 256 + 127
+"""Largest code that two parts of 8 bits hold, neither of them -128."""
+
+_STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
+
+
+def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
+    """Store weights of operators whose activations stay FP32 in the types of their decisions."""
+    for decision in decisions:
+        if decision.activations != Activations.NONE or decision.weights == Weights.FLOAT32:
+            continue
+        node = graph.producer(decision.output)
+        assert node is not None
+        for tensor in decision.tensors:
+            if decision.weights in {Weights.INT8, Weights.INT4}:
+                wide, _ = wide_weight(graph, tensor, decision, codes, multiplied=False)
+            elif decision.weights == Weights.INT16:
+                wide = _added_weight(graph, tensor, decision.axis)
+            else:
+                wide = _widened_weight(graph, tensor, decision.weights)
+            graph.replace_input(node, list(node.input).index(tensor), wide)
+
+
+def wide_weight(
+    graph: Graph, weight: str, decision: Decision, codes: WeightCodes, *, multiplied: bool
+) -> tuple[str, Array]:
+    """Store a weight in eight or four bits, once for all operators that share it.
+
+    Returns:
+        The tensor that holds it as FP32 at run time, and its scales.
+    """
+    axis, rows = decision.axis, np.moveaxis(graph.value(weight), decision.axis, 0)
+    blocks = codes.blocks(decision.output, rows)
+    if blocks is None:
+        wide = f"{weight}.dequantized"
+        rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied)
+    else:
+        wide, scales = f"{weight}.from_int4", blocks.scales
+    if graph.producer(wide) is not None:
+        return wide, scales
+    if blocks is None:
+        stored = graph.share_constant(f"{weight}.int8", np.moveaxis(rounded, 0, axis))
+    else:
+        stored = store_blocks(graph, weight, blocks, rows.shape)
+        if axis:
+            order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
+            stored = graph.insert("Transpose", [stored], f"{weight}.turned", perm=order)
+    steps = graph.share_constants(weight, scale=scales, zero=np.zeros(len(scales), np.int8))
+    return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
+
+
+def _added_weight(graph: Graph, weight: str, axis: int) -> str:
+    """Store a weight in 16 bits, as two of 8 whose real numbers are added at run time."""
+    wide = f"{weight}.added"
+    if graph.producer(wide) is not None:
+        return wide
+    values = graph.value(weight).astype(np.float64)
+    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
+    scales = usable_scales(np.abs(rows).max(1) / _LARGEST)
+    shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
+    codes = np.rint(values / scales.reshape(shape)).clip(-_LARGEST, _LARGEST)
+    high = np.floor(codes / 256 + 0.5)
+    zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
+    parts = []
+    for name, part, factor in (("high", high, 256), ("low", codes - 256 * high, 1)):
+        stored = graph.share_constant(f"{weight}.{name}", part.astype(np.int8))
+        scale = graph.share_constant(f"{weight}.{name}_scale", (factor * scales).astype(np.float32))
+        inputs = [stored, scale, zeros]
+        parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
+    return graph.insert("Add", parts, wide)
+
+
+def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
+    wide, name = f"{weight}.widened", f"{weight}.{kind}"
+    if graph.producer(wide) is None:
+        values = graph.value(weight)
+        if kind == Weights.FLOAT16:
+            check_half(weight, values)
+        stored = values.astype(helper.tensor_dtype_to_np_dtype(_STORED[kind]))
+        # Bytes as they are: element by element a 16-bit number would take three.
+        small = helper.make_tensor(name, _STORED[kind], values.shape, stored.tobytes(), raw=True)
+        graph.insert("Cast", [graph.share_constant(name, small)], wide, to=TensorProto.FLOAT)
+    return wide
+
+
+ROUNDED = ".rounded"
+"""Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
+
+
+def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
+    """Return the activations whose ranges static quantization needs, in graph order."""
+    chosen = _static(decisions)
+    weights = {tensor.name for tensor in model.graph.initializer}
+    observed: dict[str, None] = {}
+    for node in model.graph.node:
+        if node.output and node.output[0] in chosen:
+            tensors = [*_activation_inputs(node, chosen[node.output[0]]), node.output[0]]
+            observed |= dict.fromkeys(name for name in tensors if name not in weights)
+    return list(observed)
+
+
+def quantize_statically(
+    graph: Graph, decisions: Sequence[Decision], ranges: Mapping[str, Range], codes: WeightCodes
+) -> None:
+    """Put quantize-dequantize pairs around the operators that static decisions name."""
+    chosen = _static(decisions)
+    nodes = [node for node in graph.nodes if node.output and node.output[0] in chosen]
+    for node in nodes:
+        decision = chosen[node.output[0]]
+        source = _code(ranges, node.input[0]) if len(node.input) > 2 else None
+        for position, name in enumerate(_activation_inputs(node, decision)):
+            if name not in graph.initializers and name not in chosen:
+                if graph.producer(f"{name}{ROUNDED}") is None:
+                    _add_pair(graph, name, _code(ranges, name))
+                graph.replace_input(node, position, f"{name}{ROUNDED}")
+        if decision.weight is not None:
+            _convert_weight(graph, node, decision, source, codes)
+    for node in nodes:
+        output = node.output[0]
+        if output not in graph.outputs:  # the caller gets FP32
+            graph.redirect(output, f"{output}{ROUNDED}")
+            _add_pair(graph, output, _code(ranges, output))
+
+
+def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
+    return {d.output: d for d in decisions if d.activations == Activations.STATIC}
+
+
+def _activation_inputs(node: onnx.NodeProto, decision: Decision) -> list[str]:
+    """Return the activations: all inputs, or the first one if the operator has a weight."""
+    return list(node.input) if decision.weight is None else [node.input[0]]
+
+
+def _convert_weight(
+    graph: Graph,
+    node: onnx.NodeProto,
+    decision: Decision,
+    source: Affine | None,
+    codes: WeightCodes,
+) -> None:
+    """Store weight and bias as integers; the bias in the scale of the accumulated products."""
+    wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=True)
+    graph.replace_input(node, 1, wide)
+    if source is None or not node.input[2]:
+        return
+    scales = np.float32(source.scale) * weight_scales
+    bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
+    name = f"{node.output[0]}.rounded_bias"
+    zeros = np.zeros(len(bias), np.int32)
+    stored = graph.share_constants(name, int32=bias, scale=scales, zero=zeros)
+    graph.replace_input(node, 2, graph.insert("DequantizeLinear", stored, name, axis=0))
+
+
+def _add_pair(graph: Graph, name: str, code: Affine) -> None:
+    """Round a tensor."""
+    scale, zero = np.array(code.scale, np.float32), np.array(code.zero, np.uint8)
+    constants = graph.share_constants(name, activation_scale=scale, activation_zero=zero)
+    stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized")
+    graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}")
+
+
+def _code(ranges: Mapping[str, Range], tensor: str) -> Affine:
+    return Affine.spanning(*ranges[tensor], single=True)
+
+
+def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
+    """Replace operators by their integer forms.
+
+    onnxruntime's kernels want opposite weight types: `ConvInteger` is four times faster with
+    unsigned weights, `MatMulInteger` two and a half times with signed ones. Products of two
+    unsigned bytes are added in 32 bits everywhere, so only the signed ones are kept from overflow.
+    """
+    chosen = {d.output: d for d in decisions if d.activations == Activations.DYNAMIC}
+    for node in [node for node in graph.nodes if node.output and node.output[0] in chosen]:
+        decision = chosen[node.output[0]]
+        graph.remove(node)
+        _FORMS[decision.operator](graph, node, decision, codes)
+
+
+def _convolution(
+    graph: Graph, node: onnx.NodeProto, decision: Decision, codes: WeightCodes
+) -> None:
+    weight, output = graph.value(decision.tensor), node.output[0]
+    stored, scales = _unsigned_weight(graph, decision, codes)
+    middle = graph.share_constant("tts_compress.uint8_middle", np.array(128, np.uint8))
+    activation, scale, zero = _rounded_input(graph, node.input[0])
+    inputs, attributes = [activation, stored, zero, middle], copy_attributes(node)
+    accumulated = graph.insert("ConvInteger", inputs, f"{output}.int32", **attributes)
+    per_channel = [1, -1] + [1] * (weight.ndim - 2)
+    weight_scale = graph.share_constant(f"{decision.tensor}.scale", scales.reshape(per_channel))
+    bias = None
+    if len(node.input) > 2:
+        values = graph.value(node.input[2]).reshape(per_channel)
+        bias = graph.share_constant(f"{output}.channel_bias", values)
+    _scaled(graph, accumulated, [scale, weight_scale], bias, output)
+
+
+def _unsigned_weight(graph: Graph, decision: Decision, codes: WeightCodes) -> tuple[str, Array]:
+    """Store a convolution's weight, unsigned with a zero point of 128 for the faster kernel."""
+    weight, name = graph.value(decision.tensor), f"{decision.tensor}.uint8"
+    blocks = codes.blocks(decision.output, weight)
+    if blocks is None:
+        rounded, scales = codes.rounded(decision.output, weight, multiplied=False)
+        unsigned = (rounded.astype(np.int16) + 128).astype(np.uint8)
+        return graph.share_constant(name, unsigned), scales
+    if graph.producer(name) is None:
+        signed = store_blocks(graph, decision.tensor, blocks, weight.shape)
+        wide = graph.insert("Cast", [signed], f"{name}.signed", to=TensorProto.INT32)
+        middle = graph.share_constant("tts_compress.int32_middle", np.array(128, np.int32))
+        shifted = graph.insert("Add", [wide, middle], f"{name}.shifted")
+        graph.insert("Cast", [shifted], name, to=TensorProto.UINT8)
+    return name, blocks.scales
+
+
+def _product(graph: Graph, node: onnx.NodeProto, decision: Decision, codes: WeightCodes) -> None:
+    weight, name = graph.value(decision.tensor), f"{decision.tensor}.int8"
+    blocks = codes.blocks(decision.output, weight.T)
+    if blocks is None:
+        rounded, scales = codes.rounded(decision.output, weight.T, multiplied=True)
+        stored = graph.share_constant(name, np.ascontiguousarray(rounded.T))
+    else:
+        stored, scales = name, blocks.scales
+        if graph.producer(name) is None:
+            turned = store_blocks(graph, decision.tensor, blocks, weight.T.shape)
+            graph.insert("Transpose", [turned], name, perm=[1, 0])
+    weight_scale = graph.share_constant(f"{decision.tensor}.scale", scales)
+    (activation, scale, zero), output = _rounded_input(graph, node.input[0]), node.output[0]
+    accumulated = graph.insert("MatMulInteger", [activation, stored, zero], f"{output}.int32")
+    _scaled(graph, accumulated, [scale, weight_scale], None, output)
+
+
+def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: WeightCodes) -> None:
+    """Write an LSTM whose products are integer; states and gates stay real.
+
+    The operator takes weights (directions, inputs, 4 · units), as its kernel multiplies them, and a
+    scale for each direction, gate and unit; everything else as the LSTM does.
+    """
+    inputs = [*node.input, *[""] * (8 - len(node.input))]
+    rounded = []
+    for position, tensor in enumerate(decision.tensors, start=1):
+        parts = [round_weight(part, 0, multiplied=True) for part in graph.value(tensor)]
+        codes = np.stack([codes.T for codes, _ in parts])
+        scales = np.stack([scales for _, scales in parts])
+        inputs[position] = graph.share_constant(f"{tensor}.int8", codes)
+        zeros = np.zeros(scales.shape, np.int8)
+        rounded += graph.share_constants(tensor, scale=scales, zero=zeros)
+    graph.require_opset(CONTRIB, 1)
+    attributes = {name: value for name, value in copy_attributes(node).items() if name != "layout"}
+    name = node.name or node.output[0]
+    inputs, outputs = [*inputs, *rounded], list(node.output)
+    graph.add(INTEGER_LSTM, inputs, outputs, name, domain=CONTRIB, **attributes)
+
+
+def _rounded_input(graph: Graph, tensor: str) -> tuple[str, str, str]:
+    """Return an activation as uint8 with its scale and zero point; shared by all its readers."""
+    names = (f"{tensor}.uint8", f"{tensor}.uint8_scale", f"{tensor}.uint8_zero")
+    if graph.producer(names[0]) is None:
+        graph.add("DynamicQuantizeLinear", [tensor], names)
+    return names
+
+
+def _scaled(
+    graph: Graph, accumulated: str, scales: list[str], bias: str | None, output: str
+) -> None:
+    """Turn 32-bit sums back into the FP32 tensor that readers expect."""
+    wide = graph.insert("Cast", [accumulated], f"{output}.float", to=TensorProto.FLOAT)
+    scale = graph.insert("Mul", scales, f"{output}.scale")
+    scaled = graph.insert("Mul", [wide, scale], output if bias is None else f"{output}.scaled")
+    if bias is not None:
+        graph.insert("Add", [scaled, bias], output)
+
+
+_FORMS = {"Conv": _convolution, "MatMul": _product, "LSTM": _recurrence}
