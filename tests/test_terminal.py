@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tts_compress import progress, terminal
+from tts_compress import progress
 from tts_compress.progress import Silent, Stopwatch
 
 
@@ -17,8 +17,7 @@ from tts_compress.progress import Silent, Stopwatch
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """A clock that is set by hand."""
     now = [0.0]
-    for module in (terminal, progress):
-        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(progress, "monotonic", lambda: now[0])
     return now
 
 
@@ -26,7 +25,7 @@ def test_lines_come_every_half_minute_and_at_the_end_of_a_stage(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ten steps of 25 seconds each, the first three of which were done before."""
-    lines = terminal.Lines()
+    lines = progress.Lines()
     for done in range(3, 11):
         lines.advance("recognize", done, 10)
         clock[0] += 25.0
@@ -39,11 +38,22 @@ def test_lines_come_every_half_minute_and_at_the_end_of_a_stage(
     ]
 
 
+def test_a_caller_of_the_library_sees_lines_where_somebody_looks_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert isinstance(progress.default_progress(), Silent)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert isinstance(progress.default_progress(), progress.Lines)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False)
+    monkeypatch.setitem(sys.modules, "ipykernel", progress)
+    assert isinstance(progress.default_progress(), progress.Lines)
+
+
 def test_a_quick_stage_is_one_line_and_nothing_to_do_is_none(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """So bad input is one line: the error."""
-    lines = terminal.Lines()
+    lines = progress.Lines()
     lines.advance("open", 0, 2)
     assert not capsys.readouterr().err
     clock[0] = 1.0
@@ -56,7 +66,7 @@ def test_a_quick_stage_is_one_line_and_nothing_to_do_is_none(
 def test_a_status_is_on_the_next_line_of_its_stage(
     clock: list[float], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lines = terminal.Lines()
+    lines = progress.Lines()
     lines.advance("train", 0, 9)
     lines.status("train", "loss 0.5")
     clock[0] = 31.0

@@ -1,7 +1,13 @@
 """Progress of long work, for its caller."""
 
+import sys
+from datetime import timedelta
 from time import monotonic
 from typing import NamedTuple, Protocol, runtime_checkable
+
+from tts_compress.plain import harmless
+
+_BETWEEN_LINES_S = 30.0
 
 
 class Progress(Protocol):
@@ -39,6 +45,54 @@ class Silent:
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Do nothing."""
+
+
+class Lines:
+    """A line per finished stage, and every half a minute; on standard error."""
+
+    def __init__(self) -> None:
+        self._stages: dict[str, _Stage] = {}
+        self._status: dict[str, str] = {}
+
+    def advance(self, stage: str, done: int, total: int) -> None:
+        """Print a line if one is due."""
+        now = monotonic()
+        begun = self._stages.setdefault(stage, _Stage(now, done, now))
+        spent, steps = now - begun.begun_at, done - begun.begun_with
+        if done >= total:
+            del self._stages[stage]
+            if steps:
+                self.message(f"{stage}: {total} of {total} in {_clock(spent)}")
+        elif now - begun.told_at >= _BETWEEN_LINES_S:
+            self._stages[stage] = begun._replace(told_at=now)
+            left = f", {_clock(spent / steps * (total - done))} left" if steps else ""
+            text = self._status.get(stage, "")
+            self.message(f"{stage}: {done} of {total}{left}{text and ', '}{text}")
+
+    def status(self, stage: str, text: str) -> None:
+        """Keep a text for the next line of a stage."""
+        self._status[stage] = text
+
+    def message(self, line: str) -> None:
+        """Print a line."""
+        print(harmless(line), file=sys.stderr, flush=True)
+
+
+class _Stage(NamedTuple):
+    begun_at: float
+    begun_with: int
+    told_at: float
+
+
+def _clock(seconds: float) -> str:
+    """Return a duration as `H:MM:SS`, like the bars."""
+    return str(timedelta(seconds=round(seconds)))
+
+
+def default_progress() -> Progress:
+    """Return what shows progress to whoever calls the library: lines where somebody looks on."""
+    is_looked_at = "ipykernel" in sys.modules or (sys.stderr is not None and sys.stderr.isatty())
+    return Lines() if is_looked_at else Silent()
 
 
 class Spent(NamedTuple):

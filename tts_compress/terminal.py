@@ -7,13 +7,12 @@ import json
 import os
 import sys
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
 from io import TextIOWrapper
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tts_compress.plain import harmless, json_escaped, masked, shortened
+from tts_compress.progress import Lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.progress import Progress, TaskID
 
-_BETWEEN_LINES_S = 30.0
 _MOST_SHOWN = 2_000
 _PACE_OVER_S = 600.0
 """Time over which a bar takes the mean pace: some steps take a minute."""
@@ -53,37 +51,6 @@ class Bars:
         self._progress.console.print(shown, markup=False, highlight=False, soft_wrap=True)
 
 
-class Lines:
-    """A line per finished stage, and every half a minute; on standard error that is no terminal."""
-
-    def __init__(self) -> None:
-        self._stages: dict[str, _Stage] = {}
-        self._status: dict[str, str] = {}
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Print a line if one is due."""
-        now = monotonic()
-        begun = self._stages.setdefault(stage, _Stage(now, done, now))
-        spent, steps = now - begun.begun_at, done - begun.begun_with
-        if done >= total:
-            del self._stages[stage]
-            if steps:
-                self.message(f"{stage}: {total} of {total} in {_clock(spent)}")
-        elif now - begun.told_at >= _BETWEEN_LINES_S:
-            self._stages[stage] = begun._replace(told_at=now)
-            left = f", {_clock(spent / steps * (total - done))} left" if steps else ""
-            text = self._status.get(stage, "")
-            self.message(f"{stage}: {done} of {total}{left}{text and ', '}{text}")
-
-    def status(self, stage: str, text: str) -> None:
-        """Keep a text for the next line of a stage."""
-        self._status[stage] = text
-
-    def message(self, line: str) -> None:
-        """Print a line."""
-        print(harmless(line), file=sys.stderr, flush=True)
-
-
 class _Harmless:
     """Text or a table without characters that steer the terminal, which names of files may hold."""
 
@@ -93,17 +60,6 @@ class _Harmless:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for segment in console.render(self._part, options):
             yield segment if segment.control else segment._replace(text=harmless(segment.text))
-
-
-class _Stage(NamedTuple):
-    begun_at: float
-    begun_with: int
-    told_at: float
-
-
-def _clock(seconds: float) -> str:
-    """Return a duration as `H:MM:SS`, like the bars."""
-    return str(timedelta(seconds=round(seconds)))
 
 
 @contextmanager

@@ -24,7 +24,7 @@ from tts_compress.onnx.quantize.convert import (
     convert,
     prepare_conversion,
 )
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Progress, default_progress
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
 
@@ -109,7 +109,7 @@ def compress(  # noqa: PLR0913  the settings of one compression
         QuantizationError: The model cannot be converted as the recipe promises.
     """
     kept = None if quality is None else find_quality(quality)
-    job = Job(seed=seed, progress=progress or Silent(), quality=kept)
+    job = Job(seed=seed, progress=progress or default_progress(), quality=kept)
     return _compress(model, scheme, recipe, calibration, job)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError
 from tts_compress.options import option
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Progress, default_progress
 
 if TYPE_CHECKING:
     from tts_compress.evaluation.process import KeptWorkers
@@ -118,7 +118,7 @@ class EvaluationOptions:
     """The program that runs a model or a recognizer; another environment's Python runs a system
     whose packages clash with ours."""
 
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=default_progress)
 
     def __post_init__(self) -> None:
         numbers = ("threads", "jobs", "timing_texts", "timing_runs", "timeout_s")

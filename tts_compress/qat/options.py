@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from tts_compress.errors import MissingExtraError, QuantizationError
 from tts_compress.models.base import Loss
 from tts_compress.options import option
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Progress, default_progress
 
 _POSITIVE = (
     *("steps", "batch_size", "accumulation"),
@@ -172,7 +172,7 @@ class TrainingRun:
     restart: bool = False
     """Drop a checkpoint that is there."""
 
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=default_progress)
 
 
 def is_main_process() -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tts_compress.errors import EvaluationError, QuantizationError
 from tts_compress.options import option
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Progress, default_progress
 
 
 class Objective(StrEnum):
@@ -55,7 +55,7 @@ class SensitivityOptions:
     """A calibration set in the place of the recipe's."""
 
     seed: int = option(0, "--seed SEED", "of the noise")
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=default_progress)
 
     def __post_init__(self) -> None:
         if self.texts < 1:
@@ -106,7 +106,7 @@ class SearchOptions:
         "a database that several searches share, such as sqlite:///study.db (a file in the output)",
     )
     sensitivity: SensitivityOptions = field(default_factory=SensitivityOptions)
-    progress: Progress = field(default_factory=Silent)
+    progress: Progress = field(default_factory=default_progress)
 
     def __post_init__(self) -> None:
         for name in ("damage", "trials", "judged"):
