@@ -73,8 +73,7 @@ def test_a_reference_that_is_not_understood_fails_and_says_why(
     """Although the candidate is as good as it."""
     assert main(["gate", report(wer=0.62), "--gates", name]) == 1
     assert (
-        "FAIL  change of the word error rate, upper end of its 95 % interval (wer.interval.1): "
-        "nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
+        ": nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
         "than 50.0 %\n"
     ) in capsys.readouterr().out
     assert main(["gate", report(wer=0.62), "--gates", "cost"]) == 0
