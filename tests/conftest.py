@@ -39,6 +39,20 @@ _TINY = {
 }
 
 
+_LONGEST = (
+    "tests/test_docs_run.py",
+    "tests/compression/test_vocoder.py",
+)
+"""Files whose tests marked slow take the longest. Each is run by one process, which shares what
+its fixtures make; begun last, it would keep one core busy and leave the others idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread_for_each_worker() -> Iterator[None]:
     """Give onnxruntime one thread where tests run side by side, as `OMP_NUM_THREADS` gives torch.
@@ -222,6 +236,18 @@ def compressed(
         return target
 
     return make
+
+
+@pytest.fixture
+def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have evaluations time each text once, and open each model once, where nobody says otherwise.
+
+    Six turns, each with two fresh processes, take most of the time of an evaluation of few texts.
+    """
+    from tts_compress.evaluation.options import EvaluationOptions
+
+    defaults: dict[str, Any] = EvaluationOptions.__init__.__kwdefaults__
+    monkeypatch.setitem(defaults, "timing_runs", 1)
 
 
 @pytest.fixture(scope="session")

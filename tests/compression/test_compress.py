@@ -87,13 +87,9 @@ def test_file_runs_in_plain_onnxruntime(compressed: Callable[[str], Path], schem
     assert run.returncode == 0, run.stderr
 
 
-@pytest.mark.parametrize(
-    "scheme", ["int8", *(pytest.param(s, marks=pytest.mark.slow) for s in _SCHEMES[1:])]
-)
-def test_unmodified_piper_speaks_it(
-    compressed: Callable[[str], Path], tmp_path: Path, scheme: str
-) -> None:
-    command = [sys.executable, "-m", "piper", "--model", str(compressed(scheme) / "tiny.onnx")]
+def test_unmodified_piper_speaks_it(compressed: Callable[[str], Path], tmp_path: Path) -> None:
+    """It opens a file in the runtime that the test above has open those of every scheme."""
+    command = [sys.executable, "-m", "piper", "--model", str(compressed("int8") / "tiny.onnx")]
     command += ["--output-file", str(tmp_path / "x.wav"), "--", "Hello there."]
     subprocess.run(command, check=True, capture_output=True)
     assert read_wav(tmp_path / "x.wav").samples.std() > 0.01

@@ -1,4 +1,4 @@
-"""The demo voice by every executor; workers that die."""
+"""A tiny voice by every executor; workers that die."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
-_QUICK = "[settings]\ntiming_texts = 2\ntiming_runs = 2"
+_QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 
 
 def _report(output: Path) -> dict[str, Any]:
@@ -31,12 +31,15 @@ def _report(output: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("demo")
 def test_every_executor_gives_the_same_report(
-    tmp_path: Path, write_plan: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_path: Path,
+    write_plan: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("ray")
     values: dict[str, Any] = {"schemes": ["fp16"], "seeds": [0], "more": _QUICK, "gates": []}
+    values["voices"] = [str(tiny_path)]
     local = write_plan("local", **values)
     assert main(["sweep", str(local), "--workers", "2"]) == 0
     capsys.readouterr()
