@@ -5,8 +5,6 @@ Installations and make targets are only parsed (`test_docs_commands.py`), and so
 comment that says why. What two pages make by the same command is made once.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -6,11 +6,11 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.compression import compress
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:
     from tts_compress.models.distillation import Call, Objective
-    from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 
 def _objective(model: NaturalSpeech2Model, module: str) -> Objective:
