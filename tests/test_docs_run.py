@@ -6,8 +6,6 @@ and make targets are only parsed (`test_docs_commands.py`), and so are blocks wi
 says why. What two pages make by commands of one meaning is made once.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -1,8 +1,7 @@
 """The limits promised for the embedded voice."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,10 +11,6 @@ from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.formats import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

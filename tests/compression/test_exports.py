@@ -1,21 +1,18 @@
 """Other exporters number their operators or leave weight norm in; the result is the same."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
+from tests.graphs import make_node
 from tts_compress.compression import compress
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _numbered(model: onnx.ModelProto) -> None:
@@ -37,9 +34,9 @@ def _with_weight_norm(model: onnx.ModelProto) -> None:
                 tensor = numpy_helper.from_array(part.astype(np.float32), f"{stem}_{suffix}")
                 model.graph.initializer.append(tensor)
             nodes += [
-                helper.make_node("ReduceL2", [f"{stem}_v"], [f"{stem}_n"], axes=[1, 2]),
-                helper.make_node("Div", [f"{stem}_v", f"{stem}_n"], [f"{stem}_d"]),
-                helper.make_node("Mul", [f"{stem}_d", f"{stem}_g"], [f"{stem}_w"]),
+                make_node("ReduceL2", f"{stem}_v", f"{stem}_n", axes=[1, 2]),
+                make_node("Div", f"{stem}_v {stem}_n", f"{stem}_d"),
+                make_node("Mul", f"{stem}_d {stem}_g", f"{stem}_w"),
             ]
             node.input[1] = f"{stem}_w"
         nodes.append(node)

@@ -1,12 +1,12 @@
 """A real vocoder, HiFi-GAN V2, through the command line: how it sounds, how small, how fast."""
 
-from __future__ import annotations
-
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,16 +16,10 @@ from onnx import numpy_helper
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.cli import main
-from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
+from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates, count_edits
 from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.samples import resample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tts_compress.evaluation.metrics.error_rates import Edits
 
 pytestmark = pytest.mark.slow
 

@@ -1,12 +1,11 @@
 """A tiny voice by every executor; workers that die."""
 
-from __future__ import annotations
-
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from tts_compress.sweep.executors import Outcome, RayExecutor, Task
 from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import plan_sweep, run_units
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 _QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
