@@ -26,6 +26,7 @@ PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
 # setuptools would tell every user of an editable installation to be careful with names of folders.
 export PYTHONWARNINGS ?= ignore:Editable installation
 # A process for each core, each with one thread; they start many others, which share compiled files.
+# Tests that share what their fixtures make are kept together (--dist).
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
 # Systems whose packages do not go together have an environment each.
 F5             := $(VENV)-f5
@@ -109,7 +110,7 @@ test: $(VENV)/.developer  ## the fast tests, about four minutes on two cores (th
 	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
 
 test-slow: $(VENV)/.developer  ## the tests that take minutes
-	$(call PYTEST,$(VENV)) -m slow --ignore tests/web
+	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder -m slow --ignore tests/web
 
 test-web: $(VENV)/.developer $(WEB)  ## voices in Node, Chromium, OpenVINO and sherpa-onnx
 	$(call PYTEST,$(VENV)) --dist loadfile tests/web
@@ -118,10 +119,10 @@ test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 
 	$(call PYTEST,$(VENV)) --dist loadfile tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
-	$(call PYTEST,$(F5)) tests/families/f5 tests/export tests/torch/layers tests/models/shims
+	$(call PYTEST,$(F5)) --dist loadscope tests/families/f5 tests/export tests/models/shims
 
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
-	$(call PYTEST,$(PARLER)) tests/families/parler tests/export
+	$(call PYTEST,$(PARLER)) --dist loadscope tests/families/parler tests/export
 
 test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_GPT_SOVITS=DIR)
 	$(call PYTEST,$(GPT_SOVITS)) tests/families/gpt_sovits tests/models/gpt_sovits

@@ -1,26 +1,21 @@
 """Fixtures for every part of the suite: tiny voices made from Piper's own network classes."""
 
-from __future__ import annotations
-
 import json
 import os
 import pathlib
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hypothesis
-import numpy as np
 import pytest
 
+from tests import measures
 from tts_compress.compression import compress
 from tts_compress.config import data_file, demo_voice
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
 pytest_plugins = ["tests.snapshot"]
 
@@ -37,6 +32,20 @@ _TINY = {
     "n_layers": 1,
     "upsample_initial_channel": 32,
 }
+
+
+_LONGEST = (
+    "tests/test_docs_run.py",
+    "tests/compression/test_vocoder.py",
+)
+"""Files whose tests marked slow take the longest. Each is run by one process, which shares what
+its fixtures make; begun last, it would keep one core busy and leave the others idle."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -224,15 +233,22 @@ def compressed(
     return make
 
 
-@pytest.fixture(scope="session")
-def snr_db() -> Callable[[Any, Any], float]:
-    """Return a function for the ratio of a signal to its difference from another, in dB."""
+@pytest.fixture
+def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have evaluations time each text once, and open each model once, where nobody says otherwise.
 
-    def measure(signal: Any, other: Any) -> float:
-        error = float(np.square(np.subtract(signal, other, dtype=np.float64)).mean())
-        return float(10 * np.log10(np.square(signal, dtype=np.float64).mean() / max(error, 1e-30)))
+    Six turns, each with two fresh processes, take most of the time of an evaluation of few texts.
+    """
+    from tts_compress.evaluation.options import EvaluationOptions
 
-    return measure
+    defaults = EvaluationOptions.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "timing_runs", 1)
+
+
+@pytest.fixture(scope="session", name="snr_db")
+def _snr_db() -> Callable[[Any, Any], float]:
+    return measures.snr_db
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,5 @@
 """Code blocks of README and docs: where they stand, and whether they are run or only parsed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import dataclass

@@ -5,24 +5,20 @@ same again, `diff before.json after.json`. The test of each system adds its part
 environment; parts go to the same file.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import inspect
 import io
 import json
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import tts_compress
 from tts_compress import compress, find_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _TIMED = {"environment", "latency", "load", "memory", "rtf"}
 """Keys of a report and of a manifest that differ from run to run or from machine to machine."""

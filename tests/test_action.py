@@ -1,7 +1,5 @@
 """The composite action: its shell steps as a runner of GitHub runs them, on the demo voice."""
 
-from __future__ import annotations
-
 import ast
 import os
 import re

@@ -1,11 +1,10 @@
 """The manifest, and the hashes of an artifact."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,9 +22,6 @@ from tts_compress.artifact import (
     write_text_atomically,
 )
 from tts_compress.errors import ArtifactError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _json = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -1,7 +1,5 @@
 """A directory that appears whole or not at all, whatever happens on the way."""
 
-from __future__ import annotations
-
 import errno
 import os
 import subprocess

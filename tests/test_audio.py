@@ -1,14 +1,12 @@
 """Speech in memory and on disk."""
 
-from __future__ import annotations
-
 import errno
 import os
 import wave
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import soundfile
 from hypothesis import given
@@ -17,9 +15,6 @@ from hypothesis.extra.numpy import arrays
 
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import ArtifactError, ModelError
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def test_duration_is_samples_over_rate() -> None:

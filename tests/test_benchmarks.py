@@ -1,9 +1,7 @@
 """The benchmark's choices and arithmetic; `make bench` measures."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -14,11 +12,7 @@ from benchmarks.fidelity import compare, speak
 from benchmarks.timing import summarize
 from benchmarks.voices import VOICES
 from benchmarks.voices.piper import make_sentences, search_scale
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 _PIPER = VOICES["medium"]
 

@@ -1,12 +1,11 @@
 """Options that are declared once, with the fields of the dataclasses that hold their values."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from tts_compress.options import USAGE
 from tts_compress.qat.options import TrainingOptions
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.sweep.plan import Settings
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _KINDS: dict[str, type[Any]] = {
     "evaluate a b --output o": EvaluationOptions,

@@ -1,17 +1,13 @@
 """`tts-compress gate`: which files judge, what is printed, and the exit code."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tts_compress.cli import main
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SHIPPED = Path(__file__).parents[1] / "eval" / "reports" / "demo-int8.json"
 

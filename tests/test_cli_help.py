@@ -1,23 +1,18 @@
 """Help of the command line: examples that parse, defaults, exit codes; completion in shells."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil
 import subprocess
 import sys
 from argparse import SUPPRESS, ArgumentParser, _SubParsersAction
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tts_compress.cli import command_parser, main
 from tts_compress.evaluation.recognizers import recognizer_names
 from tts_compress.families import families
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _commands() -> dict[str, ArgumentParser]:

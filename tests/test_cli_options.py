@@ -1,20 +1,15 @@
 """Options that several commands share: the clone's path, and the recording to speak by."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tts_compress.cli import main
 from tts_compress.evaluation.process import _environment
+from tts_compress.families import Upstream
 from tts_compress.models.checkout import known_upstreams
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.families import Upstream
 
 
 @pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)

@@ -1,7 +1,5 @@
 """Finding data files, and strict reading of TOML."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 

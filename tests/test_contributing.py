@@ -1,7 +1,5 @@
 """CONTRIBUTING: its example of a metric works as it stands there."""
 
-from __future__ import annotations
-
 import re
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The data folders: every shipped file parses, and no model is judged on what it was fitted to."""
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from itertools import combinations, product

@@ -4,24 +4,19 @@
 `<!-- parsed only: WHY -->`.
 """
 
-from __future__ import annotations
-
 import ast
 import importlib
 import re
 import shlex
 import tomllib
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 import tts_compress
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks, simple_commands
 from tts_compress.cli import command_parser
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 _REPOSITORY = "https://github.com/tts-compress/tts-compress"

@@ -3,8 +3,6 @@
 A block that shows a part of a file is completed by the least that such a file holds.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -3,8 +3,6 @@
 Commands print some of them here, word for word; the others are texts that the sources hold.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 import shlex
@@ -15,9 +13,10 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from tests.docs_blocks import ROOT
+from tests.graphs import make_model, make_node
 from tts_compress.cli import main
 
 _PAGE = (ROOT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -80,15 +79,10 @@ def test_a_text_that_nothing_prints_is_noticed() -> None:
 def _vocoder(path: Path) -> None:
     """Write a graph that makes `y` of `mel` [1, 80, frames] by one convolution."""
     kernel = np.full((32, 80, 3), 0.1, np.float32)
-    node = helper.make_node("Conv", ["mel", "conv.weight"], ["y"], "/conv/Conv", pads=[1, 1])
-    ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, size, "frames"])
-        for name, size in (("mel", 80), ("y", 32))
-    ]
-    tensors = [numpy_helper.from_array(kernel, "conv.weight")]
-    graph = helper.make_graph([node], "vocoder", ends[:1], ends[1:], tensors)
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+    node = make_node("Conv", "mel conv.weight", "y", "/conv/Conv", pads=[1, 1])
+    ends = {"mel": [1, 80, "frames"]}, {"y": [1, 32, "frames"]}
+    model = make_model([node], *ends, {"conv.weight": kernel}, opset=17)
+    onnx.save(model, path)
 
 
 @pytest.fixture

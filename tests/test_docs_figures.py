@@ -1,7 +1,5 @@
 """README and docs: figures of the demo voice are those of its shipped report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,11 +1,10 @@
 """README and docs: what can be run is run, in the order of each page.
 
-Commands run in this process with suites of three texts, one seed and four calibration texts.
-Installations and make targets are only parsed (`test_docs_commands.py`), and so are blocks with a
-comment that says why. What two pages make by the same command is made once.
+Commands run in this process with suites of three texts, one seed and four calibration texts; each
+text is timed once, and `int8` is the recipe as it is, without a choice of formats. Installations
+and make targets are only parsed (`test_docs_commands.py`), and so are blocks with a comment that
+says why. What two pages make by commands of one meaning is made once.
 """
-
-from __future__ import annotations
 
 import re
 import shutil
@@ -20,7 +19,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks, simple_commands
-from tts_compress.cli import main
+from tts_compress import compression
+from tts_compress.cli import command_parser, main
 from tts_compress.compression import workbench
 from tts_compress.evaluation import run as evaluation_run
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -30,8 +30,8 @@ pytestmark = pytest.mark.slow
 pytest.importorskip("piper")
 
 _RUN = {"tts-compress"}
-_MADE: dict[tuple[str, ...], Path] = {}
-"""Folders that commands have made."""
+_MADE: dict[str, Path] = {}
+"""Folders that commands have made, by what the commands mean."""
 
 _VERDICTS = {"check", "gate"}
 """Commands whose exit code 1 is a result; three texts prove nothing, a busy machine times badly."""
@@ -90,10 +90,10 @@ def ready(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for ending in ("", ".json"):
         shutil.copy(f"{demo}{ending}", folder / f"voice.onnx{ending}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workbench, "read_calibration_set", _few)
-        for model, name in ((str(folder / "voice.onnx"), "voice-int8"), ("demo", "demo-int8")):
-            words = ["quantize", model, "--output", str(folder / "out" / name), "--no-time"]
-            assert main(words) == 0
+        _make_quick(patch)
+        patch.chdir(folder)
+        for model, name in (("voice.onnx", "voice-int8"), ("demo", "demo-int8")):
+            _run(("tts-compress", "quantize", model, "--output", f"out/{name}"))
     _vocoder(folder / "vocoder.onnx")
     for index in range(16):
         mel = np.random.default_rng(index).standard_normal((80, 40)).astype(np.float32)
@@ -101,6 +101,14 @@ def ready(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def _make_quick(patch: pytest.MonkeyPatch) -> None:
+    """Have commands take few texts, and no time to choose formats."""
+    patch.setattr(workbench, "read_calibration_set", _few)
+    patch.setattr(compression, "choose", lambda *_: None)
+    patch.setattr(evaluation_run, "read_suite", _short)
+
+
+@pytest.mark.usefixtures("timed_once")
 @pytest.mark.parametrize(
     "page",
     [page for page in _PAGES if any(map(_is_run, read_blocks(page)))],
@@ -116,8 +124,7 @@ def test_blocks_of_a_page_run_one_after_the_other(
     shutil.copytree(ready, tmp_path, dirs_exist_ok=True)
     (tmp_path / "tts_compress").symlink_to(ROOT / "tts_compress")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(evaluation_run, "read_suite", _short)
-    monkeypatch.setattr(workbench, "read_calibration_set", _few)
+    _make_quick(monkeypatch)
     blocks = [block for block in read_blocks(page) if _is_run(block)]
     made = {word for b in blocks for word in re.findall(r"--output (out/\S+)", b.text)}
     for folder in made:  # what the page makes itself is not there yet
@@ -135,12 +142,13 @@ def _run(words: tuple[str, ...]) -> None:
         subprocess.run([sys.executable, *words[1:]], check=True)
         return
     output = Path(words[words.index("--output") + 1]) if "--output" in words else None
-    if output is not None and words in _MADE:
-        shutil.copytree(_MADE[words], output)
+    meaning = str(command_parser().parse_args(words[1:]))
+    if output is not None and meaning in _MADE:
+        shutil.copytree(_MADE[meaning], output)
         return
     assert main(words[1:]) in ((0, 1) if words[1] in _VERDICTS else (0,)), words
     if output is not None and output.is_dir():
-        _MADE[words] = output.resolve()
+        _MADE[meaning] = output.resolve()
 
 
 def _run_python(block: Block, capsys: pytest.CaptureFixture[str]) -> None:

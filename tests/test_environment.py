@@ -1,7 +1,5 @@
 """The machine as manifests describe it."""
 
-from __future__ import annotations
-
 import json
 
 import numpy

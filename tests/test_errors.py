@@ -1,7 +1,5 @@
 """The error tree is what callers catch."""
 
-from __future__ import annotations
-
 import builtins
 
 import pytest

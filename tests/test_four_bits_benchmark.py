@@ -1,7 +1,5 @@
 """The benchmark of algorithms for four bits, on a small block."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest

@@ -1,7 +1,5 @@
 """The benchmark of speed against sound: what is best, the table, and a voice measured whole."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,9 +1,7 @@
 """The job that reads mutated input: a short one, and that the same seed gives the same case."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,6 @@ from benchmarks.fuzz import mutate
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
 from benchmarks.fuzz.run import KINDS, Kind, fuzz, kind_of, run_case
 from tts_compress.errors import QuantizationError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _QUICK = ("onnx", "toml", "manifest", "report", "npz", "checkpoint", "recording")
 """Kinds of which a case takes milliseconds; the others speak, load torch, or are processes."""

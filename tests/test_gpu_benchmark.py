@@ -1,21 +1,16 @@
 """The benchmark for GPUs: its arithmetic and its tables, with a made-up clock; no GPU is needed."""
 
-from __future__ import annotations
-
 import itertools
 import json
-import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
-
-# The benchmark is run from a checkout and never installed.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import run
@@ -30,9 +25,6 @@ from benchmarks.gpu.run import (
 )
 from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _DEVICE = {"name": "NVIDIA X1", "capability": "9.0", "memory": "80 GiB", "cuda": "13.0"}
 
@@ -245,7 +237,7 @@ class FakeEvent:
         """Note it."""
         self._log.append("record")
 
-    def elapsed_time(self, end: FakeEvent) -> float:
+    def elapsed_time(self, end: "FakeEvent") -> float:
         """Return a time."""
         assert end is not self
         self._log.append("elapsed")

@@ -1,18 +1,18 @@
 """Input that broke something once, and is refused in one line since."""
 
-from __future__ import annotations
-
 import io
 import json
 import shutil
 import zipfile
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from tests.graphs import make_node
 from tts_compress.cli import main
 from tts_compress.config import demo_voice
 from tts_compress.errors import EvaluationError, ModelError, QuantizationError, RecipeError
@@ -22,9 +22,6 @@ from tts_compress.models.feeds import GraphInput, graph_inputs, open_feeds
 from tts_compress.models.graph_file import read_graph
 from tts_compress.models.piper import PiperModel
 from tts_compress.qat.options import TrainingOptions
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _INPUT = {"x": GraphInput(name="x", dtype=np.dtype("f4"), shape=(1, 16, "time"))}
 
@@ -139,7 +136,7 @@ def test_arrays_that_lie_are_refused_unread(
 def test_graphs_that_lie_are_refused(tmp_path: Path) -> None:
     """An unknown type of an input was a traceback; without outputs nothing was spoken."""
     value = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])
-    node = helper.make_node("Identity", ["x"], ["y"])
+    node = make_node("Identity", "x", "y")
     model = helper.make_model(helper.make_graph([node], "g", [value], []))
     onnx.save(model, tmp_path / "none.onnx")
     with pytest.raises(ModelError, match="without outputs"):

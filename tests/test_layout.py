@@ -1,22 +1,17 @@
 """The repository layout is the architecture; these tests keep it honest."""
 
-from __future__ import annotations
-
 import ast
 import shutil
 import subprocess
 import sys
 import tomllib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 import tts_compress
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "tts_compress"

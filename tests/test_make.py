@@ -1,7 +1,5 @@
 """The Makefile: what its targets give the command line, whatever text MODEL is."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

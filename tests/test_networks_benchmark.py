@@ -1,8 +1,7 @@
 """The benchmark of whole networks: systems that are not there, and their upstream form."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,9 +12,6 @@ torch = pytest.importorskip("torch")
 from benchmarks.networks import __main__ as command  # noqa: E402
 from benchmarks.networks.contestants import OPENED, make_peer  # noqa: E402
 from benchmarks.networks.network import NETWORKS, Network  # noqa: E402
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

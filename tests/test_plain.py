@@ -1,18 +1,13 @@
 """Texts of others: nothing in them steers the terminal."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tts_compress.cli import main
 from tts_compress.plain import harmless, one_line, shortened
 from tts_compress.terminal import show, show_json
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202eevil\ud800"
 _SHOWN = "]0;owned[2J31mevil"

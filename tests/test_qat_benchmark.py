@@ -1,16 +1,11 @@
 """The benchmark of training without data runs, and reports what it found."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from benchmarks.qat import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_without_recordings_there_is_nothing_to_do(

@@ -1,9 +1,8 @@
 """Files that a user names: whatever they are, one error and nothing that waits or fills memory."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -14,10 +13,6 @@ from tts_compress.evaluation import read_report
 from tts_compress.models.files import read_json, read_yaml
 from tts_compress.models.graph_file import read_graph
 from tts_compress.reading import bounded_bytes, read_text, read_toml
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _READERS: dict[str, tuple[Callable[[Path], object], type[Exception]]] = {
     "model.json": (read_json, ModelError),

@@ -1,10 +1,9 @@
 """Outputs for ONNX models and a bare module, compared before and after a refactoring."""
 
-from __future__ import annotations
-
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,6 @@ import pytest
 from benchmarks.voices import open_voice
 from tts_compress import TTSCompressError, compress, evaluate, save_module
 from tts_compress.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.snapshot
 

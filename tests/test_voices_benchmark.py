@@ -18,6 +18,7 @@ from benchmarks.voices import VOICES
 from benchmarks.voices import kokoro as kokoro_voice
 from benchmarks.voices import matcha as matcha_voice
 from benchmarks.voices.voice import DURATIONS, BenchVoice, Packages, imported_in_part
+from tests.graphs import make_model, make_node
 from tests.models.contract.conftest import build_vocoder, build_voice
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
@@ -93,7 +94,7 @@ def _branching() -> onnx.ModelProto:
     """Return a graph whose branches, too, read what is doubled: |x| doubled, plus its negative."""
     bodies = [
         helper.make_graph(
-            [helper.make_node(operator, ["doubled"], [name])],
+            [make_node(operator, "doubled", name)],
             name,
             [],
             [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None])],
@@ -101,22 +102,15 @@ def _branching() -> onnx.ModelProto:
         for operator, name in (("Neg", "then"), ("Identity", "else"))
     ]
     nodes = [
-        helper.make_node("Add", ["x", "x"], ["doubled"]),
-        helper.make_node("Abs", ["doubled"], ["size"]),
-        helper.make_node("If", ["yes"], ["chosen"], then_branch=bodies[0], else_branch=bodies[1]),
-        helper.make_node("Add", ["size", "chosen"], ["made"]),
+        make_node("Add", "x x", "doubled"),
+        make_node("Abs", "doubled", "size"),
+        make_node("If", "yes", "chosen", then_branch=bodies[0], else_branch=bodies[1]),
+        make_node("Add", "size chosen", "made"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "branching",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [None]),
-            helper.make_tensor_value_info("yes", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("made", TensorProto.FLOAT, [None])],
-    )
     # Before opset 15, which brings an operator that casts to the type of another tensor.
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+    return make_model(
+        nodes, {"x": [None], "yes": (TensorProto.BOOL, [])}, {"made": [None]}, opset=14
+    )
 
 
 def test_held_tensors_are_given_to_all_that_read_them() -> None:

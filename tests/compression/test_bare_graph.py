@@ -1,16 +1,17 @@
 """Any ONNX graph, calibrated on arrays: every scheme, odd operators, errors, the command line."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError
@@ -19,10 +20,6 @@ from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 
@@ -118,7 +115,6 @@ def test_every_scheme_keeps_the_sound(
     vocoder: Path,
     feeds: Path,
     tmp_path: Path,
-    snr_db: Callable[..., float],
     scheme: str,
     rename: Callable[[onnx.GraphProto], None],
 ) -> None:
@@ -151,12 +147,7 @@ def test_every_scheme_keeps_the_sound(
     [("int8", "qdq", {""}), ("int8-static", "qoperator", {"", "com.microsoft"})],
 )
 def test_the_other_form_keeps_the_sound(
-    vocoder: Path,
-    feeds: Path,
-    snr_db: Callable[..., float],
-    scheme: str,
-    form: str,
-    domains: set[str],
+    vocoder: Path, feeds: Path, scheme: str, form: str, domains: set[str]
 ) -> None:
     recipe = find_recipe("onnx", scheme).model_copy(update={"format": form})
     small = compress(vocoder, scheme, recipe=recipe, calibration=feeds)

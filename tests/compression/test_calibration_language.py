@@ -1,9 +1,9 @@
 """A voice is calibrated on texts of its own language, unless the user chooses others."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,6 @@ from tts_compress.compression.workbench import read_texts
 from tts_compress.config import data_file
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.recipes.recipe import Calibration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _DEFAULT = Calibration(set="en")
 

@@ -1,7 +1,5 @@
 """`compress` on any torch module: what changes, what stays, and what is refused."""
 
-from __future__ import annotations
-
 import warnings
 from collections import Counter
 from typing import Any

@@ -1,25 +1,22 @@
 """Graph formats of a whole voice: the file holds the requested format."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.measures import snr_db
 from tts_compress import Recipe, find_recipe
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import RecipeError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXT = "Please call Stella."
 
@@ -45,9 +42,7 @@ def _codes(graph: onnx.ModelProto) -> set[str]:
     return {onnx.TensorProto.DataType.Name(tensors[zero].data_type) for zero in zeros}
 
 
-def _check_sound(
-    small: GraphModel, tiny: GraphModel, snr_db: Callable[..., float], least: float
-) -> None:
+def _check_sound(small: GraphModel, tiny: GraphModel, least: float) -> None:
     audio, wanted = (voice.synthesize(_TEXT, seed=0) for voice in (small, tiny))
     assert audio.durations is not None
     assert wanted.durations is not None
@@ -58,9 +53,7 @@ def _check_sound(
 
 @pytest.mark.slow
 def test_portable_form_holds_standard_operators_only(
-    changed: Callable[..., GraphModel],
-    tiny: GraphModel,
-    snr_db: Callable[..., float],
+    changed: Callable[..., GraphModel], tiny: GraphModel
 ) -> None:
     small = changed(format="qdq")
     graph, manifest = small.graph(), small.manifest
@@ -72,7 +65,7 @@ def test_portable_form_holds_standard_operators_only(
     assert manifest.counts == count_operators(graph)
     fused = count_fused(graph)
     assert fused == manifest.counts["Conv int8/static"] > 15
-    _check_sound(small, tiny, snr_db, 15)
+    _check_sound(small, tiny, 15)
 
 
 def test_both_forms_honour_the_recipe(changed: Callable[..., GraphModel]) -> None:
@@ -89,13 +82,13 @@ def test_both_forms_honour_the_recipe(changed: Callable[..., GraphModel]) -> Non
 
 
 def test_fused_form_of_the_portable_scheme(
-    changed: Callable[..., GraphModel], tiny: GraphModel, snr_db: Callable[..., float]
+    changed: Callable[..., GraphModel], tiny: GraphModel
 ) -> None:
     small = changed("int8-static", format="qoperator")
     assert small.manifest is not None
     assert small.manifest.counts["Conv int8/static"] > 25
     assert "QLinearConv" in {node.op_type for node in small.graph().graph.node}
-    _check_sound(small, tiny, snr_db, 13)
+    _check_sound(small, tiny, 13)
 
 
 def test_recipe_of_another_scheme_is_refused(tiny: GraphModel) -> None:

@@ -1,15 +1,17 @@
 """Models that have one component of their compressed form."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
 
+from tests.measures import snr_db
+from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids, with_component
@@ -19,12 +21,6 @@ from tts_compress.models.base import GraphModel, Speaking, TTSModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.recipes.family import find_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.artifact import Manifest
 
 _TEXT = "The old clock in the hall strikes twelve."
 
@@ -59,7 +55,6 @@ def test_a_hybrid_is_what_compressing_that_component_alone_gives(
     tiny: GraphModel,
     compressed: Callable[[str], Path],
     quick_recipe: Callable[[str], Path],
-    snr_db: Callable[[Any, Any], float],
 ) -> None:
     """An independent way to the same model; flow and decoder leave the timing as it is."""
     recipe = find_recipe("piper", scheme, quick_recipe(scheme))
@@ -81,7 +76,7 @@ def test_a_hybrid_is_what_compressing_that_component_alone_gives(
 
 
 def test_damage_in_a_component_is_in_its_hybrid_alone(
-    tiny: GraphModel, compressed: Callable[[str], Path], snr_db: Callable[[Any, Any], float]
+    tiny: GraphModel, compressed: Callable[[str], Path]
 ) -> None:
     small = _voice(compressed("int8"))
     good, bad = _hybrids(tiny, small), _hybrids(tiny, _coarse(small, "dec"))
@@ -162,7 +157,7 @@ class _System:
         """Return the live components."""
         return self._root
 
-    def with_root(self, root: Any, manifest: Manifest | None) -> _System:
+    def with_root(self, root: Any, manifest: Manifest | None) -> "_System":
         """Return a system around other components."""
         made = _System(root)
         made.manifest = manifest

@@ -1,13 +1,13 @@
 """Masks of -inf, as torch exports masked attention, through every scheme and back."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import open_model
@@ -16,10 +16,6 @@ from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 
@@ -75,7 +71,7 @@ def _infinite(nodes: Any, operator: str) -> bool:
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_every_scheme_takes_masks_of_infinities_and_is_opened_again(
-    exported: Path, tmp_path: Path, snr_db: Callable[..., float], scheme: str
+    exported: Path, tmp_path: Path, scheme: str
 ) -> None:
     """Artifacts of such graphs were written, and then refused by every command.
 

@@ -1,10 +1,10 @@
 """The bars for a voice of Piper's medium size: how small, how much faster, and in equal time."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
+from pathlib import Path
 from time import perf_counter, sleep
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,12 +17,7 @@ from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import draw_noise, feed_noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.session import Feeds
 
 _MEDIUM = {
     "inter_channels": 192,

@@ -1,8 +1,7 @@
 """`compress` tells its changes to a module: its record, much FP32, results that are not smaller."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,9 +11,6 @@ from tts_compress import compress, find_recipe, load_module, manifest_of, save_m
 from tts_compress.artifact import Manifest
 from tts_compress.errors import ModelError, QuantizationError, TTSCompressWarning
 from tts_compress.torch.layers.checkpoint import stored_bytes
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Tied(nn.Module):

@@ -1,13 +1,14 @@
 """The portable form in a second runtime: OpenVINO loads it, runs it in integers, and agrees."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.measures import snr_db
 from tts_compress import find_recipe
 from tts_compress.compression import compress
 from tts_compress.environment import describe_processor
@@ -15,10 +16,6 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session, run_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
 
 openvino: Any = pytest.importorskip(
     "openvino", reason="OpenVINO, the second runtime, is not installed; `make install` brings it"
@@ -84,9 +81,7 @@ def _computed_durations(voice: GraphModel, calls: Sequence[Any]) -> list[dict[st
 
 
 @pytest.mark.slow
-def test_it_speaks_the_same_as_in_onnxruntime(
-    portable: GraphModel, compiled: Any, snr_db: Callable[..., float]
-) -> None:
+def test_it_speaks_the_same_as_in_onnxruntime(portable: GraphModel, compiled: Any) -> None:
     voice = load("demo")
     assert isinstance(voice, GraphModel)
     here = open_session(_given_durations(portable), "portable", threads=1)

@@ -1,19 +1,14 @@
 """Weights that are all alike and large, the worst for 16-bit sums, are safe in every form."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.compression import compress
 from tts_compress.models.integers import count_integer_layers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -22,21 +17,14 @@ def alike(tmp_path: Path) -> Path:
     generator = np.random.default_rng(0)
     shapes = {"first": (32, 32, 3), "second": (32, 32, 3), "matrix": (32, 32)}
     nodes = [
-        helper.make_node("Conv", ["x", "first"], ["a"], "/first/Conv", pads=[1, 1]),
-        helper.make_node("LeakyRelu", ["a"], ["b"], "/LeakyRelu", alpha=0.1),
-        helper.make_node("Conv", ["b", "second"], ["c"], "/second/Conv", pads=[1, 1]),
-        helper.make_node("Transpose", ["c"], ["d"], "/Transpose", perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["d", "matrix"], ["y"], "/matrix/MatMul"),
+        make_node("Conv", "x first", "a", "/first/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "a", "b", "/LeakyRelu", alpha=0.1),
+        make_node("Conv", "b second", "c", "/second/Conv", pads=[1, 1]),
+        make_node("Transpose", "c", "d", "/Transpose", perm=[0, 2, 1]),
+        make_node("MatMul", "d matrix", "y", "/matrix/MatMul"),
     ]
     weights = {name: generator.uniform(0.9, 1, shape) for name, shape in shapes.items()}
-    graph = helper.make_graph(
-        nodes,
-        "alike",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 32, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "t", 32])],
-        [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    model = make_model(nodes, {"x": [1, 32, "t"]}, {"y": [1, "t", 32]}, weights)
     onnx.save(model, tmp_path / "alike.onnx")
     return tmp_path / "alike.onnx"
 

@@ -1,7 +1,5 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path

@@ -1,14 +1,14 @@
 """A bare graph that speaks as Kokoro does: LSTMs, predicted durations, noise, a melody."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.inspection.components import inspect_model
 from tts_compress.models import open_model
@@ -18,10 +18,6 @@ from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 torch = pytest.importorskip("torch")
 
@@ -113,7 +109,7 @@ def _compressed(speaker: Path, calls: Path, scheme: str) -> OnnxGraph:
 
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_every_scheme_speaks_the_same_with_the_same_noise(
-    speaker: Path, calls: Path, scheme: str, snr_db: Callable[[Any, Any], float]
+    speaker: Path, calls: Path, scheme: str
 ) -> None:
     small = _compressed(speaker, calls, scheme)
     original, made = _speak(onnx.load(speaker)), _speak(small.graph())

@@ -1,14 +1,16 @@
 """A finished graph is run beside its original before anybody gets it; old opsets are converted."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_body, make_model, make_node
+from tests.measures import snr_db
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
@@ -22,10 +24,6 @@ from tts_compress.onnx.session import open_session, run_session
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 _IR = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7}
 
@@ -36,33 +34,27 @@ def _mel(frames: int, seed: int = 0) -> Any:
 
 def _vocoder(opset: int) -> onnx.ModelProto:
     """Return convolutions, upsampling and a product, as exporters of an opset wrote them."""
-    random, node = np.random.default_rng(0), helper.make_node
+    random = np.random.default_rng(0)
     shapes = {"pre": (32, 12, 3), "up": (32, 32, 8), "rows": (32, 32), "post": (1, 32, 7)}
-    weights = [
-        numpy_helper.from_array((random.normal(size=s) / 5).astype(np.float32), f"{n}.weight")
-        for n, s in shapes.items()
-    ]
+    weights = {f"{n}.weight": random.normal(size=s) / 5 for n, s in shapes.items()}
     nodes = [
-        node("Conv", ["mel", "pre.weight"], ["a"], "/pre/Conv", pads=[1, 1]),
-        node("LeakyRelu", ["a"], ["b"], alpha=0.1),
-        node("ConvTranspose", ["b", "up.weight"], ["c"], "/up/C", strides=[4], pads=[2, 2]),
-        node("Transpose", ["c"], ["d"], perm=[0, 2, 1]),
-        node("MatMul", ["d", "rows.weight"], ["e"], "/rows/MatMul"),
-        node("Softmax", ["e"], ["f"], axis=2),
-        node("Mul", ["e", "f"], ["g"]),
-        node("Transpose", ["g"], ["h"], perm=[0, 2, 1]),
-        node("Conv", ["h", "post.weight"], ["i"], "/post/Conv", pads=[3, 3]),
-        node("Tanh", ["i"], ["audio"]),
+        make_node("Conv", "mel pre.weight", "a", "/pre/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "a", "b", alpha=0.1),
+        make_node("ConvTranspose", "b up.weight", "c", "/up/C", strides=[4], pads=[2, 2]),
+        make_node("Transpose", "c", "d", perm=[0, 2, 1]),
+        make_node("MatMul", "d rows.weight", "e", "/rows/MatMul"),
+        make_node("Softmax", "e", "f", axis=2),
+        make_node("Mul", "e f", "g"),
+        make_node("Transpose", "g", "h", perm=[0, 2, 1]),
+        make_node("Conv", "h post.weight", "i", "/post/Conv", pads=[3, 3]),
+        make_node("Tanh", "i", "audio"),
     ]
-    given = [helper.make_tensor_value_info("mel", TensorProto.FLOAT, [1, 12, "T"])]
-    if _IR.get(opset, 8) < 4:  # weights were inputs, too
-        given += [helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in weights]
-    audio = helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, 1, "N"])
-    return helper.make_model(
-        helper.make_graph(nodes, "vocoder", given, [audio], weights),
-        opset_imports=[helper.make_opsetid("", opset)],
-        ir_version=_IR.get(opset, 8),
-    )
+    model = make_model(nodes, {"mel": [1, 12, "T"]}, {"audio": [1, 1, "N"]}, weights, opset=opset)
+    model.ir_version = _IR.get(opset, 8)
+    if model.ir_version < 4:  # weights were inputs, too
+        stated = {name: [*value.shape] for name, value in weights.items()}
+        model.graph.input.extend(make_body([], stated, {}).input)
+    return model
 
 
 def _run(model: onnx.ModelProto, mel: Any) -> Any:
@@ -90,7 +82,7 @@ _FAST += [(7, "bf16"), (9, "int8-dynamic"), (10, "int4-weight-only"), (22, "int8
     ],
 )
 def test_every_opset_is_compressed_into_a_graph_that_opens(
-    tmp_path: Path, snr_db: Callable[..., float], opset: int, scheme: str
+    tmp_path: Path, opset: int, scheme: str
 ) -> None:
     """Vocoders of 2020 have opsets 9 to 12.
 
@@ -125,7 +117,7 @@ def test_old_graph_that_cannot_be_run_is_refused(tmp_path: Path) -> None:
     model = _vocoder(11)
     wrong = np.zeros((1, 12, 7), np.float32)  # frames of inputs that are made up are more
     model.graph.initializer.append(numpy_helper.from_array(wrong, "frames"))
-    model.graph.node.insert(0, helper.make_node("Add", ["mel", "frames"], ["sum"]))
+    model.graph.node.insert(0, make_node("Add", "mel frames", "sum"))
     model.graph.node[1].input[0] = "sum"
     with pytest.raises(QuantizationError, match=r"has opset 11; accepted are 13.*opset_version=13"):
         _compress(model, "int8-weight-only", tmp_path)
@@ -158,13 +150,13 @@ def _multiplying_infinity(graph: onnx.GraphProto) -> None:
 
 def _flat(graph: onnx.GraphProto) -> None:
     graph.node[9].output[0] = "tanh"
-    graph.node.append(helper.make_node("Flatten", ["tanh"], ["audio"]))
+    graph.node.append(make_node("Flatten", "tanh", "audio"))
     graph.output[0].type.tensor_type.ClearField("shape")
 
 
 def _double(graph: onnx.GraphProto) -> None:
     graph.node[9].output[0] = "tanh"
-    graph.node.append(helper.make_node("Cast", ["tanh"], ["audio"], to=TensorProto.DOUBLE))
+    graph.node.append(make_node("Cast", "tanh", "audio", to=TensorProto.DOUBLE))
     graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
@@ -242,20 +234,17 @@ def test_quantize_says_what_was_multiplied_in_which_arithmetic(
 
 def test_arithmetic_is_that_of_the_kernels() -> None:
     """A weight in half precision behind a cast is multiplied in FP32."""
-    weight = numpy_helper.from_array(np.ones((3, 3), np.float16), "half")
-    codes = numpy_helper.from_array(np.ones((3, 3), np.int8), "codes")
-    node = helper.make_node
+    weights = {"half": np.ones((3, 3), np.float16), "codes": np.ones((3, 3), np.int8)}
     nodes = [
-        node("MatMul", ["x", "half"], ["a"]),
-        node("Cast", ["half"], ["wide"], to=TensorProto.FLOAT),
-        node("MatMul", ["y", "wide"], ["b"]),
-        node("FusedMatMul", ["y", "wide"], ["c"], domain="com.microsoft"),
-        node("MatMulInteger", ["z", "codes"], ["d"]),
-        node("Gather", ["half", "i"], ["e"]),
-        node("MatMul", ["a", "a"], ["f"]),
+        make_node("MatMul", "x half", "a"),
+        make_node("Cast", "half", "wide", to=TensorProto.FLOAT),
+        make_node("MatMul", "y wide", "b"),
+        make_node("FusedMatMul", "y wide", "c", domain="com.microsoft"),
+        make_node("MatMulInteger", "z codes", "d"),
+        make_node("Gather", "half i", "e"),
+        make_node("MatMul", "a a", "f"),
     ]
-    graph = helper.make_graph(nodes, "optimized", [], [], [weight, codes])
-    counts = count_arithmetic(helper.make_model(graph))
+    counts = count_arithmetic(make_model(nodes, {}, {}, weights))
     assert counts == {"float16": 1, "FP32": 2, "integers": 1}
 
 
@@ -286,19 +275,14 @@ def _one_layer(operator: str, weight: Any, inputs: list[Any]) -> onnx.ModelProto
     """Return a graph of a layer, whose weight is of no module, and a recurrent one behind it."""
     random, channels = np.random.default_rng(1), weight.shape[0]
     shapes = {"w1": (1, 24, channels), "w2": (1, 24, 8)}
-    held = {name: random.normal(size=s).astype(np.float32) for name, s in shapes.items()}
+    held = {name: random.normal(size=s) for name, s in shapes.items()}
     nodes = [
-        helper.make_node(operator, ["x", "w0"], ["a"], "/n0"),
-        helper.make_node("Transpose", ["a"], ["b"], "/n1", perm=[2, 0, 1]),
-        helper.make_node("GRU", ["b", "w1", "w2"], ["y"], "/n2", hidden_size=8),
+        make_node(operator, "x w0", "a", "/n0"),
+        make_node("Transpose", "a", "b", "/n1", perm=[2, 0, 1]),
+        make_node("GRU", "b w1 w2", "y", "/n2", hidden_size=8),
     ]
-    values = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, inputs),
-        helper.make_tensor_value_info("y", TensorProto.FLOAT, ["T", 1, "N", 8]),
-    ]
-    tensors = [numpy_helper.from_array(v, n) for n, v in ({"w0": weight} | held).items()]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    outputs = {"y": ["T", 1, "N", 8]}
+    return make_model(nodes, {"x": inputs}, outputs, {"w0": weight} | held, opset=17)
 
 
 @pytest.mark.parametrize("scheme", ["fp16", "bf16"])
@@ -324,7 +308,7 @@ def test_layers_whose_results_nothing_reads_are_left_out(tmp_path: Path, scheme:
     model = _vocoder(17)
     weight = numpy_helper.from_array(np.ones((32, 32, 8), np.float32), "dead.weight")
     model.graph.initializer.append(weight)
-    model.graph.node.insert(2, helper.make_node("ConvTranspose", ["b", "dead.weight"], ["dead"]))
-    model.graph.node.insert(3, helper.make_node("Transpose", ["dead"], ["deader"]))
+    model.graph.node.insert(2, make_node("ConvTranspose", "b dead.weight", "dead"))
+    model.graph.node.insert(3, make_node("Transpose", "dead", "deader"))
     nodes = _compress(model, scheme, tmp_path).graph().graph.node
     assert not any(name.startswith("dead") for node in nodes for name in node.input)

@@ -1,11 +1,12 @@
 """A real vocoder, HiFi-GAN V2, through the command line: how it sounds, how small, how fast."""
 
-from __future__ import annotations
-
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -15,16 +16,10 @@ from onnx import numpy_helper
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.cli import main
-from tts_compress.evaluation.metrics.error_rates import compare_rates, count_edits
+from tts_compress.evaluation.metrics.error_rates import Edits, compare_rates, count_edits
 from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.samples import resample
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tts_compress.evaluation.metrics.error_rates import Edits
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +32,9 @@ _MORE_ERRORS = 0.01
 
 _RATE = 22_050
 _FFT, _HOP, _BANDS = 1024, 256, 80
+_TIMED = 250
+"""Frames that are timed, three seconds."""
+
 _WINDOW = 144_160
 """9.01 s at 16 kHz, the length of the quality model's input."""
 
@@ -67,14 +65,20 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Heard:
     """Quality scores of 16 held-out clips."""
 
     overall: float
     """Mean opinion predicted by DNSMOS P.835, 1 to 5."""
 
-    edits: Sequence[Edits]
+    read_edits: Callable[[], Sequence[Edits]]
+    """Returns the errors of what is understood, when they are asked for."""
+
+    @cached_property
+    def edits(self) -> Sequence[Edits]:
+        """Errors of what is understood."""
+        return self.read_edits()
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,7 @@ def candidate(
     feeds = {f"{call}/mel": mel for call, (_, mel) in enumerate(clips[::2])}
     np.savez(folder / "feeds.npz", **feeds)
     arguments = ["quantize", str(reference), "--calibration", str(folder / "feeds.npz")]
-    arguments += ["--quality", "fast"]
+    arguments += ["--quality", "fast", "--no-time"]
     assert main([*arguments, "--output", str(folder / "small")]) == 0
     return folder / "small" / reference.name
 
@@ -123,13 +127,16 @@ def hear(assets: Path, clips: list[tuple[str, Any]]) -> Callable[[Path], Heard]:
     def judge_vocoder(path: Path) -> Heard:
         session = _session(path)
         sounds = [session.run(None, {"mel": mel})[0].reshape(-1) for _, mel in clips[1::2]]
-        words = [recognizer.transcribe(Audio(samples=s, sample_rate=_RATE)) for s in sounds]
-        return Heard(
-            overall=float(np.mean([overall(sound) for sound in sounds])),
-            edits=[
+
+        def read_edits() -> list[Edits]:
+            words = [recognizer.transcribe(Audio(samples=s, sample_rate=_RATE)) for s in sounds]
+            return [
                 count_edits(text, english_v1(heard), "word")
                 for (text, _), heard in zip(clips[1::2], words, strict=True)
-            ],
+            ]
+
+        return Heard(
+            overall=float(np.mean([overall(sound) for sound in sounds])), read_edits=read_edits
         )
 
     return judge_vocoder
@@ -145,11 +152,13 @@ def heard(hear: Callable[[Path], Heard], reference: Path) -> Heard:
 
 def _passes(reference: Heard, candidate: Heard) -> bool:
     """Return whether a vocoder is as good as promised."""
+    print(f"OVR {reference.overall:.3f} → {candidate.overall:.3f}")
+    if candidate.overall < _OVERALL:
+        return False
     blocks = range(len(reference.edits))
     errors = compare_rates(reference.edits, candidate.edits, blocks)
-    print(f"OVR {reference.overall:.3f} → {candidate.overall:.3f}")
     print(f"WER {errors.reference:.3f} → {errors.candidate:.3f}, {errors.interval} more")
-    return candidate.overall >= _OVERALL and errors.delta <= _MORE_ERRORS
+    return errors.delta <= _MORE_ERRORS
 
 
 def test_int8_sounds_nearly_like_fp32(
@@ -177,10 +186,11 @@ def test_int8_is_small(candidate: Path) -> None:
 
 def test_int8_is_fast(reference: Path, candidate: Path, clips: list[tuple[str, Any]]) -> None:
     sessions = [_session(reference), _session(candidate)]
+    mel = clips[5][1][:, :, :_TIMED]
 
     def measure(session: onnxruntime.InferenceSession) -> float:
         start = perf_counter()
-        session.run(None, {"mel": clips[5][1]})
+        session.run(None, {"mel": mel})
         return perf_counter() - start
 
     times = np.array([[measure(session) for session in sessions] for _ in range(40)])

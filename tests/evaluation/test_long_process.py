@@ -44,9 +44,9 @@ def test_a_thousand_utterances_are_evaluated_without_growth(
     fast_options: EvaluationOptions,
     untimed: None,  # noqa: ARG001
 ) -> None:
-    """In twenty evaluations, each of whose texts are new."""
+    """In ten evaluations, each of whose texts are new."""
     models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", skip=2))
-    rounds, each = 20, _UTTERANCES // 20
+    rounds, each = 10, _UTTERANCES // 10
 
     def work(number: int) -> None:
         letters = (f"{chr(97 + number)} {chr(97 + place % 26)} {place}" for place in range(each))

@@ -216,7 +216,7 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     )
     broken = _with_damaged_speaker(choir_path, tmp_path, 2)
     short = suite.model_copy(update={"utterances": suite.utterances[:4]})
-    options = EvaluationOptions(work=tmp_path / "work")
+    options = EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1)
     found = evaluate(choir_path, broken, suite=short, options=options)
     assert [row.speaker for row in found.utterances] == [*_NAMES, "anna"]
     for row in found.utterances:

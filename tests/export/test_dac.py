@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 
@@ -64,10 +65,7 @@ def test_several_at_once(make_dac: Callable[[str], Any], tmp_path: Path) -> None
 
 @pytest.mark.parametrize("scheme", _BOUNDS_DB)
 def test_every_scheme_runs_and_is_close(
-    make_dac: Callable[[str], Any],
-    snr_db: Callable[[Any, Any], float],
-    tmp_path: Path,
-    scheme: str,
+    make_dac: Callable[[str], Any], tmp_path: Path, scheme: str
 ) -> None:
     codec = make_dac("hub")
     path = export_dac(codec, tmp_path / "dac.onnx")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 
@@ -58,7 +59,7 @@ def exported(
 
 @pytest.mark.parametrize("scheme", _BOUNDS_DB)
 def test_every_scheme_runs_and_is_close(
-    exported: tuple[Any, Path], snr_db: Callable[[Any, Any], float], tmp_path: Path, scheme: str
+    exported: tuple[Any, Path], tmp_path: Path, scheme: str
 ) -> None:
     vocos, folder = exported
     calibration = folder / "vocos.npz" if scheme in {"int8-static", "int8"} else None

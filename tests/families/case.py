@@ -1,13 +1,10 @@
 """Cases of the promises: the tiny model of a system in torch, and what is particular to it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

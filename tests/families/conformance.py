@@ -2,31 +2,26 @@
 
 # ruff: noqa: D102  tests need no docstrings, in a class neither
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from tests.families.case import FamilyCase, Learning, SchemePromise
 from tests.families.tiny import write_voice
+from tests.measures import snr_db
 from tts_compress import compress, load, read_report
-from tts_compress.artifact import read_manifest
+from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.models.base import TorchModel
 from tts_compress.recipes.family import schemes_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.artifact import Manifest
 
 _ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
 """Schemes that train, or choose codes by an algorithm, which has tests of its own."""
@@ -107,7 +102,6 @@ class FamilyPromises:
         model: Any,
         scheme: str,
         tmp_path: Path,
-        snr_db: Callable[[Any, Any], float],
         compare_models: Callable[..., Any],
     ) -> None:
         """Saved, it speaks what was compressed, and its manifest counts what is there."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.measures import snr_db
+from tests.texts import write_set
+
 pytest.register_assert_rewrite("tests.families.conformance")
 
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
     from tts_compress.qat.options import TrainingOptions
-
-_CARD = '[card]\nsummary = "s"\nsource = "tests"\nlicence = "CC0-1.0"\ncomposition = "none"\n'
 
 
 class Stopped(Exception):  # noqa: N818  no error, a test's way out
@@ -62,11 +63,7 @@ def write_texts(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Sequence[
     """Return a function that writes a calibration set and returns its path."""
 
     def write(texts: Sequence[str]) -> str:
-        path = tmp_path_factory.mktemp("texts") / "few.toml"
-        listed = ", ".join(f'"{text}"' for text in texts)
-        head = 'version = 1\nname = "few"\nlanguage = "en-us"\n'
-        path.write_text(f"{head}texts = [{listed}]\n\n{_CARD}", encoding="utf-8")
-        return str(path)
+        return str(write_set(tmp_path_factory.mktemp("texts") / "few.toml", texts))
 
     return write
 
@@ -153,7 +150,7 @@ class Agreement:
 
 
 @pytest.fixture
-def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agreement]]:
+def deployed() -> Callable[..., dict[str, Agreement]]:
     """Return a function that compares each deployed component with its student before training.
 
     Layers that are only stored in 16 bits stay in FP32: while training they are, and what that
@@ -180,13 +177,13 @@ def deployed(snr_db: Callable[[Any, Any], float]) -> Callable[..., dict[str, Agr
             name = dataset.objective.module
             student = prepared.module.get_submodule(name)
             task = call_task(dataset, model.root(), student, sample_rate=model.sample_rate)
-            found[dataset.objective.name] = _agreement(task, converted.get_submodule(name), snr_db)
+            found[dataset.objective.name] = _agreement(task, converted.get_submodule(name))
         return found
 
     return compare
 
 
-def _agreement(task: Any, module: Any, snr_db: Callable[[Any, Any], float]) -> Agreement:
+def _agreement(task: Any, module: Any) -> Agreement:
     import torch
 
     from tts_compress.qat.prepare import FakeQuantizedLayer

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Damage = Callable[[Path], Any]
 
 WEIGHTS = "model.safetensors"

@@ -1,14 +1,10 @@
 """Parts that tiny models of several systems have: a tokenizer, and a recording to speak by."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def make_tokenizer(transformers: Any, specials: tuple[str, ...], end: int = 127) -> Any:

@@ -1,9 +1,9 @@
 """Verdicts on runtimes agree with what the runtimes say themselves."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,6 +11,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError
@@ -18,10 +19,6 @@ from tts_compress.inspection.check import check_runtime
 from tts_compress.inspection.runtimes import find_runtimes, runtime_names
 from tts_compress.models import open_model
 from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _INSTALLED = ".".join(onnxruntime.__version__.split(".")[:2])
 
@@ -31,20 +28,18 @@ def _graph(
 ) -> onnx.ModelProto:
     """Return a graph of one operator on tensors of shape [1, 4, 4]."""
     names = [f"in{number}" for number in range(inputs)]
-    graph = helper.make_graph(
-        [helper.make_node(op, names, ["out"], domain=domain)],
-        "one",
-        [helper.make_tensor_value_info(name, element, [1, 4, 4]) for name in names],
-        [helper.make_tensor_value_info("out", element, None)],
+    return make_model(
+        [make_node(op, " ".join(names), "out", domain=domain)],
+        dict.fromkeys(names, (element, [1, 4, 4])),
+        {"out": (element, None)},
+        opset=opset,
+        domains=(domain,) if domain else (),
     )
-    opsets = [helper.make_opsetid("", opset)]
-    opsets += [helper.make_opsetid(domain, 1)] if domain else []
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 def _with_function() -> onnx.ModelProto:
     model = _graph("Twice", domain="own")
-    body = [helper.make_node("Add", ["x", "x"], ["y"])]
+    body = [make_node("Add", "x x", "y")]
     opsets = [helper.make_opsetid("", 17)]
     model.functions.append(helper.make_function("own", "Twice", ["x"], ["y"], body, opsets))
     return model
@@ -247,7 +242,7 @@ def test_a_function_that_calls_itself_is_a_model_error(
     open_graph: Callable[[onnx.ModelProto], Any],
 ) -> None:
     model = _graph("Twice", domain="own")
-    body = [helper.make_node("Twice", ["x"], ["y"], domain="own")]
+    body = [make_node("Twice", "x", "y", domain="own")]
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
     model.functions.append(helper.make_function("own", "Twice", ["x"], ["y"], body, opsets))
     with pytest.raises(ModelError, match="functions cannot be expanded"):

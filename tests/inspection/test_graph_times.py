@@ -1,9 +1,9 @@
 """Shares of the time of a voice in onnxruntime, and how the command shows them."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,6 @@ from tts_compress.inspection import components
 from tts_compress.inspection.components import component_of, inspect_model, time_shares
 from tts_compress.models import load
 from tts_compress.onnx.session import _by_operator
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _NAMES = ("enc_p", "dp", "flow", "dec")
 

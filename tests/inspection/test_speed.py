@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.graphs import make_model
 from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.inspection.components import speed_ratio
@@ -26,15 +27,7 @@ def _products(path: Path, count: int) -> Model:
         for i in range(count)
     ]
     shape: list[str | int] = ["t", _SIZE]
-    graph = helper.make_graph(
-        nodes,
-        "products",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(f"h{count}", TensorProto.FLOAT, shape)],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    opset = helper.make_opsetid("", 17)
-    onnx.save(helper.make_model(graph, opset_imports=[opset], ir_version=9), path)
+    onnx.save(make_model(nodes, {"x": shape}, {f"h{count}": shape}, {"w": weight}, opset=17), path)
     return open_model(f"onnx:{path}")
 
 

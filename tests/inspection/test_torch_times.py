@@ -1,9 +1,9 @@
 """Every moment of speaking belongs to one component, or to none."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +14,6 @@ from tts_compress.models.base import Component, Speaking, TorchModel
 from tts_compress.models.speakers import NO_SPEAKERS
 
 torch = pytest.importorskip("torch")
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
 
 
 class _Time:

@@ -1,21 +1,17 @@
 """Code from a user's clone: found, imported, and kept from what is not its own."""
 
-from __future__ import annotations
-
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import Checkout, find_checkout, named
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _FLUTE = Upstream(
     family="flute",

@@ -1,7 +1,5 @@
 """A clone that brings modules of the commonest names, in a process that it may spoil."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

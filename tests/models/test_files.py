@@ -1,10 +1,9 @@
 """Files of settings, weights and recordings, whole and damaged."""
 
-from __future__ import annotations
-
 import pickle
 import warnings
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,8 +24,6 @@ from tts_compress.models.files import (
 torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DEEP = b"[" * 100_000
 _RATE = 8000

@@ -1,13 +1,12 @@
 """Integer layers are counted in files of ours and of others, and hazards are reported."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import (
     CalibrationDataReader,
     QuantFormat,
@@ -16,6 +15,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 
+from tests.graphs import make_model, make_node
 from tts_compress.environment import Processor
 from tts_compress.inspection.components import inspect_model, inspection_tables
 from tts_compress.models import load, open_model
@@ -25,10 +25,6 @@ from tts_compress.models.integers import (
     count_integer_layers,
     find_hazards,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _OLD = Processor(architecture="x86_64", model="", cores=2, features=("avx2",))
 _NEW = Processor(architecture="x86_64", model="", cores=2, features=("avx2", "avx512_vnni"))
@@ -62,20 +58,13 @@ def plain(tmp_path: Path) -> Path:
     """Return a convolution and a product, whose weights have large neighbours."""
     generator = np.random.default_rng(0)
     shapes = {"w": (16, 8, 3), "m": (16, 6)}
-    weights = {n: generator.uniform(-1, 1, s).astype(np.float32) for n, s in shapes.items()}
+    weights = {n: generator.uniform(-1, 1, s) for n, s in shapes.items()}
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["h"], "conv", pads=[1, 1]),
-        helper.make_node("Transpose", ["h"], ["t"], "turn", perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["t", "m"], ["y"], "product"),
+        make_node("Conv", "x w", "h", "conv", pads=[1, 1]),
+        make_node("Transpose", "h", "t", "turn", perm=[0, 2, 1]),
+        make_node("MatMul", "t m", "y", "product"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "plain",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, "T"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "T", 6])],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    model = make_model(nodes, {"x": [1, 8, "T"]}, {"y": [1, "T", 6]}, weights)
     onnx.save(model, tmp_path / "plain.onnx")
     return tmp_path / "plain.onnx"
 

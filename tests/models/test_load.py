@@ -1,15 +1,15 @@
 """Model specs, and the models that they name."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
+from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import onnx
 import pytest
@@ -21,10 +21,6 @@ from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, TTSModel
 from tts_compress.models.checkout import known_upstreams
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture

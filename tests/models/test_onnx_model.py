@@ -1,16 +1,16 @@
 """Bare graphs: what they want to be called with, and files that give it."""
 
-from __future__ import annotations
-
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import Values, make_model, make_node
 from tts_compress.artifact import Manifest
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models import load, open_model
@@ -18,26 +18,17 @@ from tts_compress.models.base import GraphModel, OnnxGraph, TTSModel
 from tts_compress.models.feeds import graph_inputs, open_feeds
 from tts_compress.models.onnx_model import OnnxModel
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     """Return the file of a graph with two inputs, one of a free length, and one weight."""
-    weight = np.ones((4, 3, 1), np.float32)
     nodes = [
-        helper.make_node("Conv", ["mel", "head.conv.weight"], ["a"], "Conv_0"),
-        helper.make_node("Mul", ["a", "gain"], ["audio"], "Mul_1"),
+        make_node("Conv", "mel head.conv.weight", "a", "Conv_0"),
+        make_node("Mul", "a gain", "audio", "Mul_1"),
     ]
-    inputs = [
-        helper.make_tensor_value_info("mel", TensorProto.FLOAT, ["B", 3, "T"]),
-        helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]),
-    ]
-    outputs = [helper.make_tensor_value_info("audio", TensorProto.FLOAT, ["B", 4, "T"])]
-    initializers = [numpy_helper.from_array(weight, "head.conv.weight")]
-    graph = helper.make_graph(nodes, "bare", inputs, outputs, initializers)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    inputs: Values = {"mel": ["B", 3, "T"], "gain": [1]}
+    outputs = {"audio": ["B", 4, "T"]}
+    model = make_model(nodes, inputs, outputs, {"head.conv.weight": np.ones((4, 3, 1))})
     onnx.save(model, tmp_path / "bare.onnx")
     return tmp_path / "bare.onnx"
 

@@ -1,9 +1,8 @@
 """Settings with ranges, and how a model's location states them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
@@ -11,9 +10,6 @@ from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
 from tts_compress.models.options import Options, split_location
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _EXAMPLE = "steps=16&voice=low"
 

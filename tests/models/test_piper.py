@@ -1,12 +1,11 @@
 """A Piper voice speaks reproducibly, by our code and by piper's own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,11 +16,7 @@ from onnx import helper
 from tts_compress.audio import read_wav
 from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, TTSCompressError
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 _TEXT = "Please call Stella. Ask her to bring these things."
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +19,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from tts_compress.models.base import GraphModel
 
 torch = pytest.importorskip("torch")

@@ -1,12 +1,11 @@
 """Untrusted texts and configurations."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,12 +14,8 @@ from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.models import load
+from tts_compress.models.base import GraphModel, Runtime
 from tts_compress.models.piper import PiperModel
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.models.base import GraphModel, Runtime
 
 _KEYS = [
     ("audio",),

@@ -1,36 +1,24 @@
 """Untrusted files end in a graph or in one clear error."""
 
-from __future__ import annotations
-
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.errors import ModelError
 from tts_compress.models.graph_file import read_graph
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import numpy.typing as npt
-
 
 def _model(weight: npt.NDArray[np.generic]) -> onnx.ModelProto:
-    graph = helper.make_graph(
-        [helper.make_node("Identity", ["w"], ["y"])],
-        "tiny",
-        [],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(weight, "w")],
-    )
-    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 15)])
+    return make_model([make_node("Identity", "w", "y")], {}, {"y": None}, {"w": weight})
 
 
 @pytest.fixture
@@ -90,7 +78,7 @@ def test_weights_that_are_not_finite_are_refused(
     tmp_path: Path, value: float, dtype: type[np.floating]
 ) -> None:
     model = _model(np.array([[1.0, value]], dtype))
-    model.graph.node.insert(0, helper.make_node("MatMul", ["x", "w"], ["z"]))
+    model.graph.node.insert(0, make_node("MatMul", "x w", "z"))
     onnx.save(model, tmp_path / "voice.onnx")
     with pytest.raises(ModelError, match="weight 'w' has values that are not finite"):
         read_graph(tmp_path / "voice.onnx")
@@ -152,25 +140,21 @@ def test_weight_with_too_few_values_is_refused(tmp_path: Path) -> None:
 
 def _in_constant(tensor: TensorProto) -> onnx.ModelProto:
     model = _model(np.zeros(2, np.float32))
-    model.graph.node.append(helper.make_node("Constant", [], ["held"], value=tensor))
+    model.graph.node.append(make_node("Constant", "", "held", value=tensor))
     return model
 
 
 def _in_branch(tensor: TensorProto) -> onnx.ModelProto:
     model = _model(np.zeros(2, np.float32))
     output = helper.make_tensor_value_info("held", TensorProto.FLOAT, None)
-    branch = helper.make_graph(
-        [helper.make_node("Identity", ["t"], ["held"])], "b", [], [output], [tensor]
-    )
-    model.graph.node.append(
-        helper.make_node("If", ["w"], ["z"], then_branch=branch, else_branch=branch)
-    )
+    branch = helper.make_graph([make_node("Identity", "t", "held")], "b", [], [output], [tensor])
+    model.graph.node.append(make_node("If", "w", "z", then_branch=branch, else_branch=branch))
     return model
 
 
 def _in_function(tensor: TensorProto) -> onnx.ModelProto:
     model = _model(np.zeros(2, np.float32))
-    node = helper.make_node("Constant", [], ["held"], value=tensor)
+    node = make_node("Constant", "", "held", value=tensor)
     opsets = [helper.make_opsetid("", 15)]
     model.functions.append(helper.make_function("own", "Held", [], ["held"], [node], opsets))
     return model
@@ -207,16 +191,14 @@ def test_nan_of_every_place_is_refused(
 @pytest.mark.parametrize("name", ["node_name", "the_output", "the_weight", "the_domain"])
 def test_names_that_are_not_utf8_are_refused(tmp_path: Path, name: str) -> None:
     """Protocol buffers give such a name as bytes, which the first comparison with text ended."""
-    node = helper.make_node("Identity", ["the_weight"], ["the_output"], "node_name")
-    graph = helper.make_graph(
+    node = make_node("Identity", "the_weight", "the_output", "node_name")
+    content = make_model(
         [node],
-        "tiny",
-        [],
-        [helper.make_tensor_value_info("the_output", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.ones(2, np.float32), "the_weight")],
-    )
-    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("the_domain", 1)]
-    content = helper.make_model(graph, ir_version=8, opset_imports=opsets).SerializeToString()
+        {},
+        {"the_output": None},
+        {"the_weight": np.ones(2, np.float32)},
+        domains=("the_domain",),
+    ).SerializeToString()
     broken = content.replace(name.encode(), name.encode()[:-1] + b"\xff")
     (tmp_path / "voice.onnx").write_bytes(broken)
     with pytest.raises(ModelError, match=r"not a readable ONNX file: .*which is not UTF-8"):

@@ -1,10 +1,10 @@
 """A voice of several speakers speaks as the one that was chosen, here and in piper."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +16,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.piper import PiperModel
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXT = "Hello there."
 _NAMES = ("anna", "ben", "cleo")

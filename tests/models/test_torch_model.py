@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -29,8 +30,6 @@ pytest.importorskip("safetensors")
 from tts_compress.torch.layers.checkpoint import write_root  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from torch import nn
 
     from tts_compress.artifact import LayerRecord

@@ -1,9 +1,8 @@
 """Two models get the same noise, sample for sample, in whatever type they compute."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,8 +11,6 @@ from tts_compress.errors import ModelError, TTSCompressError
 torch = pytest.importorskip("torch")
 paired_noise = pytest.importorskip("tts_compress.models.torch_noise").paired_noise
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _DRAWS: dict[str, Callable[[Any], Any]] = {
     "randn": lambda dtype: torch.randn(40, 3, dtype=dtype),

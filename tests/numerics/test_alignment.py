@@ -1,7 +1,5 @@
 """Time warping, against brute force."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """Four-bit blocks against a search one block at a time, and what integer kernels ask of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

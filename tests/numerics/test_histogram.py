@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,6 @@ from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     Values: TypeAlias = npt.NDArray[np.float32]
 
 _streams = st.lists(

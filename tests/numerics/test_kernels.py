@@ -5,8 +5,6 @@ kernel adds the two products in 16 bits, the result is 32,767 and not 64,770. On
 in 32 bits all are exact; `make test-processors` runs this file on one that does not.
 """
 
-from __future__ import annotations
-
 import itertools
 from typing import Any
 
@@ -14,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.graphs import make_model
 from tts_compress.environment import describe_processor
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.session import open_session
@@ -41,15 +40,14 @@ def _run(operator: str, inputs: list[str], constants: dict[str, Any], x: Any, **
     kinds = {"QLinearConv": TensorProto.UINT8, "QLinearMatMul": TensorProto.UINT8}
     kinds |= dict.fromkeys(["ConvInteger", "MatMulInteger"], TensorProto.INT32)
     element = TensorProto.FLOAT if x.dtype == np.float32 else TensorProto.UINT8
-    graph = helper.make_graph(
+    model: onnx.ModelProto = make_model(
         [helper.make_node(operator, inputs, ["y"], domain=domain, **attrs)],
-        "kernel",
-        [helper.make_tensor_value_info("x", element, [None] * x.ndim)],
-        [helper.make_tensor_value_info("y", kinds.get(operator, TensorProto.FLOAT), None)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (element, [None] * x.ndim)},
+        {"y": (kinds.get(operator, TensorProto.FLOAT), None)},
+        constants,
+        opset=17,
+        domains=("com.microsoft",),
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model: onnx.ModelProto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return open_session(model, "kernel", threads=1).run(None, {"x": x})[0]
 
 

@@ -1,7 +1,5 @@
 """Log-mel spectra."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Mel filters are those of other libraries."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,19 +1,15 @@
 """Rounding weights, against torch's own quantizers."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from tts_compress.numerics.weights import round_weight
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 _weights = arrays(
     np.float32,

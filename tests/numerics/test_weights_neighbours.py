@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +14,6 @@ from hypothesis.extra.numpy import array_shapes, arrays
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
-
     Weight = npt.NDArray[np.float32]
 
 # Sums of neighbours at and around halves of a step, where both may be rounded up.

@@ -1,24 +1,20 @@
 """Packed weights in a graph: what onnxruntime makes of them, and what others read."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from tts_compress.numerics.weights import round_blocks
+from tests.graphs import make_model, make_node
+from tts_compress.numerics.weights import Blocks, round_blocks
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import WeightFinder
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session
 from tts_compress.onnx.weight_codes import EXPAND, has_even_blocks, store_blocks
-
-if TYPE_CHECKING:
-    from tts_compress.numerics.weights import Blocks
 
 _SHAPE = (24, 16, 3)
 
@@ -36,15 +32,15 @@ def blocks() -> Blocks[Any]:
 @pytest.fixture
 def model(blocks: Blocks[Any]) -> onnx.ModelProto:
     """Return a convolution whose weight is packed, of 13 operator sets and no functions before."""
-    graph = helper.make_graph(
-        [helper.make_node("Conv", ["x", "w"], ["y"], "/net/conv/Conv", pads=[1, 1])],
-        "packed",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 16, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["b", 24, "t"])],
-        [numpy_helper.from_array(np.zeros(_SHAPE, np.float32), "w")],
+    edited = Graph(
+        make_model(
+            [make_node("Conv", "x w", "y", "/net/conv/Conv", pads=[1, 1])],
+            {"x": ["b", 16, "t"]},
+            {"y": ["b", 24, "t"]},
+            {"w": np.zeros(_SHAPE, np.float32)},
+            opset=13,
+        )
     )
-    opsets = [helper.make_opsetid("", 13)]
-    edited = Graph(helper.make_model(graph, opset_imports=opsets, ir_version=7))
     codes = store_blocks(edited, "w", blocks, _SHAPE)
     assert store_blocks(edited, "w", blocks, _SHAPE) == codes  # once for all who share it
     scales = edited.add_constant("scales", blocks.scales)

@@ -1,34 +1,29 @@
 """Editing graphs keeps them valid."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import onnx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.graphs import Values, make_body, make_model, make_node
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph, sort_nodes
 from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 @pytest.fixture
 def model() -> onnx.ModelProto:
     """`y = relu(x) + w`, with a constant nobody reads."""
     nodes = [
-        helper.make_node("Relu", ["x"], ["a"], "first"),
-        helper.make_node("Add", ["a", "w"], ["y"], "second"),
+        make_node("Relu", "x", "a", "first"),
+        make_node("Add", "a w", "y", "second"),
     ]
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xy")
-    tensors = [numpy_helper.from_array(np.ones(2, np.float32), n) for n in ("w", "unused")]
-    return helper.make_model(helper.make_graph(nodes, "g", [x], [y], tensors))
+    weights = {name: np.ones(2) for name in ("w", "unused")}
+    return make_model(nodes, {"x": [2]}, {"y": [2]}, weights)
 
 
 def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
@@ -57,7 +52,7 @@ def test_any_shuffled_graph_is_put_in_order(parents: list[list[int]], data: st.D
 
 
 def test_cycle_is_our_own_error() -> None:
-    nodes = [helper.make_node("N", ["b"], ["a"]), helper.make_node("N", ["a"], ["b"])]
+    nodes = [make_node("N", "b", "a"), make_node("N", "a", "b")]
     with pytest.raises(QuantizationError, match="cycle"):
         sort_nodes(nodes)
 
@@ -95,45 +90,26 @@ def test_renamed_output_leaves_its_readers(model: onnx.ModelProto) -> None:
 
 def test_names_and_constants_of_branches_are_kept() -> None:
     """A branch of an `If` reads tensors of the graph around it without naming them as inputs."""
-    branch = helper.make_graph(
-        [helper.make_node("Add", ["a", "w"], ["z"])],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)],
-    )
+    branch = make_body([make_node("Add", "a w", "z")], {}, {"z": None})
     nodes = [
-        helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch),
-        helper.make_node("Relu", ["x"], ["a"]),
+        make_node("If", "c", "y", then_branch=branch, else_branch=branch),
+        make_node("Relu", "x", "a"),
     ]
-    infos = [helper.make_tensor_value_info(n, t, []) for n, t in (("x", 1), ("c", 9))]
-    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    weight = numpy_helper.from_array(np.ones(2, np.float32), "w")
-    graph = helper.make_graph(nodes, "g", infos, [output], [weight])
-    finished = Graph(helper.make_model(graph)).finish().graph
+    inputs: Values = {"x": [], "c": (TensorProto.BOOL, [])}
+    finished = Graph(make_model(nodes, inputs, {"y": None}, {"w": np.ones(2)})).finish().graph
     assert [node.op_type for node in finished.node] == ["Relu", "If"]
     assert [tensor.name for tensor in finished.initializer] == ["w"]
 
 
 def _branching() -> onnx.ModelProto:
     """Build a graph whose convolution only the branches of an If read."""
-    info, real = helper.make_tensor_value_info, TensorProto.FLOAT
 
     def branch(operator: str, name: str) -> onnx.GraphProto:
-        node = helper.make_node(operator, ["conv"], [name])
-        return helper.make_graph([node], name, [], [info(name, real, None)])
+        return make_body([make_node(operator, "conv", name)], {}, {name: None})
 
     branches = {"then_branch": branch("Neg", "a"), "else_branch": branch("Abs", "b")}
-    nodes = [
-        helper.make_node("Neg", ["x"], ["conv"]),
-        helper.make_node("If", ["flag"], ["y"], **branches),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "branching",
-        [info("x", real, [2]), info("flag", TensorProto.BOOL, [])],
-        [info("y", real, None)],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    nodes = [make_node("Neg", "x", "conv"), make_node("If", "flag", "y", **branches)]
+    return make_model(nodes, {"x": [2], "flag": (TensorProto.BOOL, [])}, {"y": None}, opset=17)
 
 
 def test_branches_are_readers_and_can_be_redirected() -> None:

@@ -1,12 +1,11 @@
 """Finding the module an operator came from, and its weight."""
 
-from __future__ import annotations
-
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.graphs import make_node
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of, name_by_modules
 
 _NAMES = {"dec.ups.0.weight", "dec.ups.0.bias", "enc_p.norm.gamma", "dec.w_g", "onnx::Conv_12"}
@@ -32,8 +31,8 @@ def test_module_of_an_operator(name: str, inputs: list[str], module: str) -> Non
 
 def test_names_get_the_modules_that_only_parameters_name() -> None:
     named = {"Conv_12": "/dec.ups.0/Conv_12", "/enc/Add": "/enc/Add", "Add_1": "Add_1", "": ""}
-    nodes = [helper.make_node("Any", ["x", "dec.ups.0.bias"], ["y"], "Conv_12")]
-    nodes += [helper.make_node("Any", ["x"], ["y"], name) for name in list(named)[1:]]
+    nodes = [make_node("Any", "x dec.ups.0.bias", "y", "Conv_12")]
+    nodes += [make_node("Any", "x", "y", name) for name in list(named)[1:]]
     bias = numpy_helper.from_array(np.zeros(1), "dec.ups.0.bias")
     made = helper.make_graph(nodes, "g", [], [], [bias])
     name_by_modules(made)
@@ -45,12 +44,12 @@ def test_names_get_the_modules_that_only_parameters_name() -> None:
 def graph() -> onnx.GraphProto:
     """A plain, a stored-small and a missing weight."""
     nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"]),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["wide"]),
-        helper.make_node("Conv", ["a", "wide"], ["b"]),
-        helper.make_node("MatMul", ["a", "b"], ["c"]),
-        helper.make_node("Gather", ["vector", "c"], ["d"]),
-        helper.make_node("Relu", ["d"], ["e"]),
+        make_node("Conv", "x w", "a"),
+        make_node("DequantizeLinear", "q s z", "wide"),
+        make_node("Conv", "a wide", "b"),
+        make_node("MatMul", "a b", "c"),
+        make_node("Gather", "vector c", "d"),
+        make_node("Relu", "d", "e"),
     ]
     shapes = {"w": (2, 3), "q": (4, 5), "vector": (7,)}
     initializers = [numpy_helper.from_array(np.zeros(v, np.int8), k) for k, v in shapes.items()]

@@ -1,44 +1,32 @@
 """Noise that is fed means what the random operator meant, and pairs two graphs."""
 
-from __future__ import annotations
-
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.graphs import make_body, make_model, make_node
 from tts_compress.errors import ModelError
 from tts_compress.onnx.noise import NOISE_LENGTH, draw_noise, feed_noise, noise_inputs
 from tts_compress.onnx.session import input_names, open_session
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-    import numpy.typing as npt
-
-
-@pytest.fixture(scope="session")
-def random_graph() -> Callable[..., onnx.ModelProto]:
-    """Build a graph whose outputs are random, one per operator, of the input's shape."""
-
-    def build(*operators: str, **attributes: Any) -> onnx.ModelProto:
-        kinds = operators or ("RandomNormalLike",)
-        nodes = [
-            helper.make_node(kind, ["x"] if kind.endswith("Like") else [], [f"y{i}"], **attributes)
-            for i, kind in enumerate(kinds)
-        ]
-        dtype = attributes.get("dtype", TensorProto.FLOAT)
-        outputs = [helper.make_tensor_value_info(f"y{i}", dtype, None) for i in range(len(kinds))]
-        source = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", "c", "t"])
-        graph = helper.make_graph(nodes, "random", [source], outputs)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-
-    return build
+def _random(*operators: str, **attributes: Any) -> onnx.ModelProto:
+    """Return a graph whose outputs are random, one per operator, of the input's shape."""
+    kinds = operators or ("RandomNormalLike",)
+    nodes = [
+        make_node(kind, "x" if kind.endswith("Like") else "", f"y{i}", **attributes)
+        for i, kind in enumerate(kinds)
+    ]
+    dtype = attributes.get("dtype", TensorProto.FLOAT)
+    outputs = {f"y{i}": (dtype, None) for i in range(len(kinds))}
+    return make_model(nodes, {"x": ["b", "c", "t"]}, outputs)
 
 
 def _run(model: onnx.ModelProto, shape: tuple[int, ...], **feeds: Any) -> list[npt.NDArray[Any]]:
@@ -53,72 +41,64 @@ def _run(model: onnx.ModelProto, shape: tuple[int, ...], **feeds: Any) -> list[n
     shape=st.tuples(st.integers(1, 2), st.integers(1, 5), st.integers(1, 9)),
     length=st.integers(1, 40),
 )
-def test_values_fill_time_step_by_time_step(
-    random_graph: Callable[..., onnx.ModelProto], shape: tuple[int, int, int], length: int
-) -> None:
+def test_values_fill_time_step_by_time_step(shape: tuple[int, int, int], length: int) -> None:
     """Against a plain numpy statement of the same; too few values are repeated."""
     values = np.arange(length, dtype=np.float32)
-    (found,) = _run(feed_noise(random_graph()), shape, n0=values)
+    (found,) = _run(feed_noise(_random()), shape, n0=values)
     batch, channels, time = shape
     wanted = np.resize(values, batch * time * channels).reshape(batch, time, channels)
     np.testing.assert_array_equal(found, wanted.transpose(0, 2, 1))
 
 
-def test_mean_and_scale_of_the_operator_are_kept(
-    random_graph: Callable[..., onnx.ModelProto],
-) -> None:
+def test_mean_and_scale_of_the_operator_are_kept() -> None:
     values = np.array([-1.0, 0.0, 2.0], np.float32)
-    (found,) = _run(feed_noise(random_graph(mean=3.0, scale=0.5)), (1, 1, 3), n0=values)
+    (found,) = _run(feed_noise(_random(mean=3.0, scale=0.5)), (1, 1, 3), n0=values)
     np.testing.assert_allclose(found.reshape(-1), 3 + 0.5 * values)
 
 
-def test_element_type_of_the_operator_is_kept(random_graph: Callable[..., onnx.ModelProto]) -> None:
+def test_element_type_of_the_operator_is_kept() -> None:
     (found,) = _run(
-        feed_noise(random_graph(dtype=TensorProto.DOUBLE)), (1, 2, 3), n0=np.ones(6, np.float32)
+        feed_noise(_random(dtype=TensorProto.DOUBLE)), (1, 2, 3), n0=np.ones(6, np.float32)
     )
     assert found.dtype == np.float64
 
 
-def test_longer_graph_gets_the_same_noise_at_the_same_time(
-    random_graph: Callable[..., onnx.ModelProto],
-) -> None:
+def test_longer_graph_gets_the_same_noise_at_the_same_time() -> None:
     """A candidate that speaks a frame longer is still paired up to there."""
-    fed = feed_noise(random_graph())
+    fed = feed_noise(_random())
     values = np.random.default_rng(0).normal(size=200).astype(np.float32)
     (short,), (long,) = _run(fed, (1, 4, 20), n0=values), _run(fed, (1, 4, 21), n0=values)
     np.testing.assert_array_equal(short, long[:, :, :20])
 
 
-def test_every_operator_has_its_own_input(random_graph: Callable[..., onnx.ModelProto]) -> None:
-    fed = feed_noise(random_graph(*["RandomNormalLike"] * 12))
+def test_every_operator_has_its_own_input() -> None:
+    fed = feed_noise(_random(*["RandomNormalLike"] * 12))
     names = noise_inputs([value.name for value in fed.graph.input])
     feeds = {f"n{i}": np.full(1, i, np.float32) for i in range(12)}
     assert len(names) == 12
     assert [y.item() for y in _run(fed, (1, 1, 1), **feeds)] == list(range(12))
 
 
-def test_original_is_not_changed(random_graph: Callable[..., onnx.ModelProto]) -> None:
-    graph = random_graph()
+def test_original_is_not_changed() -> None:
+    graph = _random()
     before = graph.SerializeToString()
     feed_noise(graph)
     assert graph.SerializeToString() == before
 
 
-def test_graph_without_noise_stays_as_it_is(random_graph: Callable[..., onnx.ModelProto]) -> None:
-    graph = random_graph("Identity")
+def test_graph_without_noise_stays_as_it_is() -> None:
+    graph = _random("Identity")
     graph.graph.node[0].input.append("x")
     assert feed_noise(graph) == graph
 
 
 @pytest.mark.parametrize("shape", [(), (5,), (2, 7), (1, 3, 4), (2, 3, 4, 5), (1, 0, 3)])
 @pytest.mark.parametrize("opset", [13, 15])
-def test_any_rank_is_filled_along_its_last_axis(
-    random_graph: Callable[..., onnx.ModelProto], shape: tuple[int, ...], opset: int
-) -> None:
+def test_any_rank_is_filled_along_its_last_axis(shape: tuple[int, ...], opset: int) -> None:
     """Against numpy; a tensor without values stays one from where the operators allow that."""
     if opset < 14 and 0 in shape:
         pytest.skip("Reshape takes no zeros before version 14")
-    graph = random_graph()
+    graph = _random()
     graph.graph.input[0].type.tensor_type.ClearField("shape")
     graph.opset_import[0].version = opset
     values = np.arange(7, dtype=np.float32)
@@ -130,22 +110,18 @@ def test_any_rank_is_filled_along_its_last_axis(
     np.testing.assert_array_equal(found, flat.reshape(shape))
 
 
-def test_signal_with_its_time_before_its_channels_is_paired_to_the_end(
-    random_graph: Callable[..., onnx.ModelProto],
-) -> None:
+def test_signal_with_its_time_before_its_channels_is_paired_to_the_end() -> None:
     """The harmonics of a sine source are (1, T, 9)."""
-    fed = feed_noise(random_graph())
+    fed = feed_noise(_random())
     values = np.random.default_rng(0).normal(size=5_000).astype(np.float32)
     (short,), (long,) = _run(fed, (1, 300, 9), n0=values), _run(fed, (1, 420, 9), n0=values)
     np.testing.assert_array_equal(short, long[:, :300])
 
 
 @pytest.mark.parametrize("operator", ["RandomUniformLike", "RandomUniform"])
-def test_uniform_values_are_those_of_the_normal_distribution_function(
-    random_graph: Callable[..., onnx.ModelProto], operator: str
-) -> None:
+def test_uniform_values_are_those_of_the_normal_distribution_function(operator: str) -> None:
     own = {} if operator.endswith("Like") else {"shape": [1, 2, 500]}
-    fed = feed_noise(random_graph(operator, low=-2.0, high=6.0, **own))
+    fed = feed_noise(_random(operator, low=-2.0, high=6.0, **own))
     values = draw_noise(["tts_compress.noise.0"], seed=(1,))["tts_compress.noise.0"]
     (found,) = _run(fed, (1, 2, 500), n0=values)
     wanted = [-2 + 8 * NormalDist().cdf(float(value)) for value in values[:1000]]
@@ -155,20 +131,16 @@ def test_uniform_values_are_those_of_the_normal_distribution_function(
     assert _run(fed, (1, 2, 500), n0=np.zeros(1, np.float32))[0].ravel() == pytest.approx(2.0)
 
 
-def test_shape_and_type_that_an_operator_states_are_kept(
-    random_graph: Callable[..., onnx.ModelProto],
-) -> None:
-    fed = feed_noise(random_graph("RandomNormal", shape=[2, 3], dtype=TensorProto.DOUBLE))
+def test_shape_and_type_that_an_operator_states_are_kept() -> None:
+    fed = feed_noise(_random("RandomNormal", shape=[2, 3], dtype=TensorProto.DOUBLE))
     (found,) = _run(fed, (1, 1, 1), n0=np.arange(6, dtype=np.float32))
     assert found.dtype == np.float64
     assert found.tolist() == [[0, 1, 2], [3, 4, 5]]
 
 
 @pytest.mark.parametrize("opset", [13, 15])
-def test_operator_without_a_type_has_that_of_its_input(
-    random_graph: Callable[..., onnx.ModelProto], opset: int
-) -> None:
-    graph = random_graph()
+def test_operator_without_a_type_has_that_of_its_input(opset: int) -> None:
+    graph = _random()
     graph.opset_import[0].version = opset
     for value in (*graph.graph.input, *graph.graph.output):
         value.type.tensor_type.elem_type = TensorProto.DOUBLE
@@ -179,54 +151,37 @@ def test_operator_without_a_type_has_that_of_its_input(
 
 def test_inputs_do_not_depend_on_the_order_of_operators() -> None:
     """A compressed copy lists independent operators in another order than the original."""
-    like = [helper.make_node("RandomNormalLike", ["x"], [f"/{n}/Random"]) for n in "abc"]
-    add = helper.make_node("Sum", ["/a/Random", "/b/Random"], ["sum"])
-    last = helper.make_node("RandomNormalLike", ["sum"], ["/Random"])
-    kind = TensorProto.FLOAT
-
-    def build(*nodes: onnx.NodeProto) -> onnx.ModelProto:
-        outputs = [
-            helper.make_tensor_value_info(name, kind, None)
-            for name in ("/a/Random", "/b/Random", "/c/Random", "/Random")
-        ]
-        source = helper.make_tensor_value_info("x", kind, ["b", "c", "t"])
-        graph = helper.make_graph(nodes, "random", [source], outputs)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-
+    like = [make_node("RandomNormalLike", "x", f"/{n}/Random") for n in "abc"]
+    add = make_node("Sum", "/a/Random /b/Random", "sum")
+    last = make_node("RandomNormalLike", "sum", "/Random")
+    outputs = dict.fromkeys(("/a/Random", "/b/Random", "/c/Random", "/Random"))
     noise = {f"n{i}": np.full(1, i, np.float32) for i in range(4)}
     for order in ([*like, add, last], [like[1], like[0], add, last, like[2]]):
-        found = _run(feed_noise(build(*order)), (1, 1, 1), **noise)
+        found = _run(
+            feed_noise(make_model(order, {"x": ["b", "c", "t"]}, outputs)), (1, 1, 1), **noise
+        )
         assert [value.item() for value in found] == [0, 1, 2, 3]
 
 
 def _in_loop(body_nodes: list[onnx.NodeProto], opset: int = 17) -> onnx.ModelProto:
     """Build a graph that adds a random step to `x` in each of four iterations."""
-    real, whole, logical = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
-    info = helper.make_tensor_value_info
-    carried = [info("go_in", logical, []), info("sum_in", real, None)]
-    body = helper.make_graph(
-        [*body_nodes, helper.make_node("Identity", ["go_in"], ["go"])],
-        "body",
-        [info("step", whole, []), *carried],
-        [info("go", logical, []), info("sum", real, None), info("drawn", real, None)],
+    whole, logical = TensorProto.INT64, TensorProto.BOOL
+    body = make_body(
+        [*body_nodes, make_node("Identity", "go_in", "go")],
+        {"step": (whole, []), "go_in": (logical, []), "sum_in": None},
+        {"go": (logical, []), "sum": None, "drawn": None},
     )
-    loop = helper.make_node("Loop", ["count", "", "x"], ["y", "steps"], "/loop/Loop", body=body)
-    graph = helper.make_graph(
-        [loop],
-        "looped",
-        [info("x", real, ["b", "c", "t"])],
-        [info("steps", real, None)],
-        [numpy_helper.from_array(np.array(4), "count")],
+    loop = make_node("Loop", "count - x", "y steps", "/loop/Loop", body=body)
+    return make_model(
+        [loop], {"x": ["b", "c", "t"]}, {"steps": None}, {"count": np.array(4)}, opset=opset
     )
-    opsets = [helper.make_opsetid("", opset)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
-_ADD = helper.make_node("Add", ["sum_in", "drawn"], ["sum"])
+_ADD = make_node("Add", "sum_in drawn", "sum")
 
 
 def test_each_iteration_of_a_loop_reads_on() -> None:
-    draw = helper.make_node("RandomNormalLike", ["sum_in"], ["drawn"], "/loop/Random")
+    draw = make_node("RandomNormalLike", "sum_in", "drawn", "/loop/Random")
     fed = feed_noise(_in_loop([draw, _ADD]))
     (found,) = _run(fed, (1, 2, 3), n0=np.arange(20, dtype=np.float32))
     wanted = np.resize(np.arange(20), 24).reshape(4, 1, 3, 2).transpose(0, 1, 3, 2)
@@ -235,21 +190,20 @@ def test_each_iteration_of_a_loop_reads_on() -> None:
 
 def test_branch_in_a_loop_is_fed_beside_the_loop_itself() -> None:
     """The branch taken adds what the loop draws to noise of its own."""
-    real = TensorProto.FLOAT
 
     def branch(kind: str, name: str) -> onnx.GraphProto:
         nodes = [
-            helper.make_node(kind, ["sum_in"], [f"{name}.own"]),
-            helper.make_node("Add", [f"{name}.own", "outer"], [name]),
+            make_node(kind, "sum_in", f"{name}.own"),
+            make_node("Add", f"{name}.own outer", name),
         ]
-        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, real, None)])
+        return make_body(nodes, {}, {name: None})
 
     nodes = [
-        helper.make_node("RandomNormalLike", ["sum_in"], ["outer"]),
-        helper.make_node(
+        make_node("RandomNormalLike", "sum_in", "outer"),
+        make_node(
             "If",
-            ["go_in"],
-            ["drawn"],
+            "go_in",
+            "drawn",
             then_branch=branch("RandomUniformLike", "a"),
             else_branch=branch("RandomNormalLike", "b"),
         ),
@@ -271,47 +225,35 @@ def _all_nodes(graph: onnx.GraphProto) -> list[onnx.NodeProto]:
 
 
 def test_noise_of_a_local_function_is_fed() -> None:
-    draw = helper.make_node("RandomNormalLike", ["i"], ["o"])
-    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("own", 1)]
-    function = helper.make_function("own", "Jitter", ["i"], ["o"], [draw], opsets[:1])
-    kind = TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("Jitter", ["x"], ["y"], domain="own")],
-        "g",
-        [helper.make_tensor_value_info("x", kind, ["t"])],
-        [helper.make_tensor_value_info("y", kind, ["t"])],
-    )
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=[function])
+    draw = make_node("RandomNormalLike", "i", "o")
+    opset = helper.make_opsetid("", 15)
+    function = helper.make_function("own", "Jitter", ["i"], ["o"], [draw], [opset])
+    jitter = make_node("Jitter", "x", "y", domain="own")
+    model = make_model([jitter], {"x": ["t"]}, {"y": ["t"]}, domains=("own",))
+    model.functions.append(function)
     (found,) = _run(feed_noise(model), (2,), n0=np.array([3.0, 4.0], np.float32))
     assert found.tolist() == [3, 4]
 
 
 @pytest.mark.parametrize("operator", ["Bernoulli", "Multinomial"])
 def test_random_choices_are_refused_by_name(operator: str) -> None:
-    draw = helper.make_node(operator, ["sum_in"], ["drawn"], "/loop/choice")
+    draw = make_node(operator, "sum_in", "drawn", "/loop/choice")
     with pytest.raises(ModelError, match=f"with {operator} '/loop/choice'.*cannot be paired"):
         feed_noise(_in_loop([draw, _ADD]))
 
 
-def test_dropout_that_trains_is_refused_by_name(
-    random_graph: Callable[..., onnx.ModelProto],
-) -> None:
-    graph = random_graph("Dropout")
+def test_dropout_that_trains_is_refused_by_name() -> None:
+    graph = _random("Dropout", name="")
     graph.graph.node[0].input.extend(["x", "", "train"])
     with pytest.raises(ModelError, match="with Dropout 'y0'"):
         feed_noise(graph)
 
 
 def test_noise_in_a_scan_is_refused_by_name() -> None:
-    info = helper.make_tensor_value_info
-    real = TensorProto.FLOAT
-    draw = helper.make_node("RandomNormalLike", ["frame"], ["drawn"], "/scan/Random")
-    body = helper.make_graph(
-        [draw], "body", [info("frame", real, None)], [info("drawn", real, None)]
-    )
-    scan = helper.make_node("Scan", ["x"], ["y"], body=body, num_scan_inputs=1)
-    graph = helper.make_graph([scan], "g", [info("x", real, ["t"])], [info("y", real, None)])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    draw = make_node("RandomNormalLike", "frame", "drawn", "/scan/Random")
+    body = make_body([draw], {"frame": None}, {"drawn": None})
+    scan = make_node("Scan", "x", "y", body=body, num_scan_inputs=1)
+    model = make_model([scan], {"x": ["t"]}, {"y": ["t"]})
     with pytest.raises(ModelError, match="'/scan/Random' inside a Scan"):
         feed_noise(model)
 

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.onnx.graph import Graph
@@ -30,33 +31,21 @@ def _source(*, predicted: bool = True) -> onnx.ModelProto:
         "circle": np.array(2 * np.pi),
         "alpha": np.array(1.5),
     }
-    pitch = [helper.make_node("Conv", ["f0", "net.pitch.weight"], ["pitch"], "/net/pitch/Conv")]
+    pitch = [make_node("Conv", "f0 net.pitch.weight", "pitch", "/net/pitch/Conv")]
     nodes = [
         *(pitch if predicted else ()),
         helper.make_node("Mul", ["pitch" if predicted else "f0", "rate"], ["turns"], "/net/Mul"),
-        helper.make_node("CumSum", ["turns", "axis"], ["summed"], "/net/CumSum"),
-        helper.make_node("Mul", ["summed", "circle"], ["phase"], "/net/Mul_1"),
-        helper.make_node("Sin", ["phase"], ["sine"], "/net/Sin"),
-        helper.make_node(
-            "Conv", ["sine", "net.conv.weight"], ["hidden"], "/net/conv/Conv", pads=[3, 3]
-        ),
-        helper.make_node("Mul", ["hidden", "alpha"], ["scaled"], "/net/Mul_2"),
-        helper.make_node("Sin", ["scaled"], ["snake"], "/net/Sin_1"),
-        helper.make_node(
-            "Conv", ["snake", "net.post.weight"], ["audio"], "/net/post/Conv", pads=[3, 3]
-        ),
+        make_node("CumSum", "turns axis", "summed", "/net/CumSum"),
+        make_node("Mul", "summed circle", "phase", "/net/Mul_1"),
+        make_node("Sin", "phase", "sine", "/net/Sin"),
+        make_node("Conv", "sine net.conv.weight", "hidden", "/net/conv/Conv", pads=[3, 3]),
+        make_node("Mul", "hidden alpha", "scaled", "/net/Mul_2"),
+        make_node("Sin", "scaled", "snake", "/net/Sin_1"),
+        make_node("Conv", "snake net.post.weight", "audio", "/net/post/Conv", pads=[3, 3]),
     ]
-    initializers = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in weights.items()]
-    initializers.append(numpy_helper.from_array(np.array(2), "axis"))
-    value: list[str | int | None] = [1, 1, "T"]
-    graph = helper.make_graph(
-        nodes,
-        "source",
-        [helper.make_tensor_value_info("f0", TensorProto.FLOAT, value)],
-        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, value)],
-        initializers,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ends = [1, 1, "T"]
+    constants = weights | {"axis": np.array(2)}
+    return make_model(nodes, {"f0": ends}, {"audio": ends}, constants, opset=17)
 
 
 def test_phases_reach_from_sines_over_sums_to_layers() -> None:
@@ -67,25 +56,14 @@ def _angle() -> onnx.ModelProto:
     """Return sound [1, 1, T] → angles of two parts of its spectrum, as Kokoro has them."""
     generator = np.random.default_rng(0)
     names = ("net.imaginary.weight", "net.real.weight")
-    kernels = [
-        numpy_helper.from_array(generator.normal(0, 0.5, (4, 1, 7)).astype(np.float32), name)
-        for name in names
-    ]
+    kernels = {name: generator.normal(0, 0.5, (4, 1, 7)) for name in names}
     nodes = [
-        helper.make_node("Conv", ["x", names[0]], ["a"], "/net/imaginary/Conv", pads=[3, 3]),
-        helper.make_node("Conv", ["x", names[1]], ["b"], "/net/real/Conv", pads=[3, 3]),
-        helper.make_node("Div", ["a", "b"], ["ratio"], "/net/Div"),
-        helper.make_node("Atan", ["ratio"], ["angle"], "/net/Atan"),
+        make_node("Conv", f"x {names[0]}", "a", "/net/imaginary/Conv", pads=[3, 3]),
+        make_node("Conv", f"x {names[1]}", "b", "/net/real/Conv", pads=[3, 3]),
+        make_node("Div", "a b", "ratio", "/net/Div"),
+        make_node("Atan", "ratio", "angle", "/net/Atan"),
     ]
-    value: list[str | int | None] = [1, 1, "T"]
-    graph = helper.make_graph(
-        nodes,
-        "angle",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, value)],
-        [helper.make_tensor_value_info("angle", TensorProto.FLOAT, [1, 4, "T"])],
-        kernels,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return make_model(nodes, {"x": [1, 1, "T"]}, {"angle": [1, 4, "T"]}, kernels, opset=17)
 
 
 def test_angles_of_quiet_sounds_are_numbers_in_half_precision(tmp_path: Path) -> None:
@@ -96,7 +74,7 @@ def test_angles_of_quiet_sounds_are_numbers_in_half_precision(tmp_path: Path) ->
     extra = np.random.default_rng(1).normal(0, 0.5, (1, 1, 3)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(extra, "net.extra.weight"))
     model.graph.node.append(
-        helper.make_node("Conv", ["x", "net.extra.weight"], ["y"], "/net/extra/Conv", pads=[1, 1])
+        make_node("Conv", "x net.extra.weight", "y", "/net/extra/Conv", pads=[1, 1])
     )
     value: list[str | int | None] = [1, 1, "T"]
     model.graph.output.append(helper.make_tensor_value_info("y", TensorProto.FLOAT, value))

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
+from tests.graphs import make_body, make_model, make_node
 from tts_compress.errors import ModelError
 from tts_compress.onnx.session import open_session, run_session
 
@@ -27,14 +28,9 @@ onnxruntime.InferenceSession(sys.argv[1]).run(None, {"x": np.ones(2, np.float32)
 
 
 def _graph(operator: str, *constants: list[int]) -> onnx.ModelProto:
-    found = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"])
-    made = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    held = [
-        numpy_helper.from_array(np.array(c, np.int64), f"c{i}") for i, c in enumerate(constants)
-    ]
-    node = helper.make_node(operator, ["x", *(tensor.name for tensor in held)], ["y"])
-    graph = helper.make_graph([node], "graph", [found], [made], held)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    held = {f"c{i}": np.array(constant) for i, constant in enumerate(constants)}
+    nodes = [make_node(operator, " ".join(["x", *held]), "y")]
+    return make_model(nodes, {"x": ["n"]}, {"y": None}, held, opset=17)
 
 
 def test_its_own_lines_are_kept_from_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
@@ -76,23 +72,13 @@ run_session(session, {"x": np.ones(2, np.float32)}, "voice")
 
 
 def _endless() -> onnx.ModelProto:
-    def value(name: str, kind: int, *shape: str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(name, kind, shape)
-
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["on"], ["go"]), helper.make_node("Abs", ["s"], ["next"])],
-        "body",
-        [value("i", TensorProto.INT64), value("on", TensorProto.BOOL), value("s", 1, "n")],
-        [value("go", TensorProto.BOOL), value("next", 1, "n")],
+    body = make_body(
+        [make_node("Identity", "on", "go"), make_node("Abs", "s", "next")],
+        {"i": (TensorProto.INT64, []), "on": (TensorProto.BOOL, []), "s": ["n"]},
+        {"go": (TensorProto.BOOL, []), "next": ["n"]},
     )
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["", "true", "x"], ["y"], body=body)],
-        "graph",
-        [value("x", 1, "n")],
-        [value("y", 1, "n")],
-        [numpy_helper.from_array(np.array(True), "true")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    loop = make_node("Loop", "- true x", "y", body=body)
+    return make_model([loop], {"x": ["n"]}, {"y": ["n"]}, {"true": np.array(True)}, opset=17)
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals are sent as POSIX has them")

@@ -3,21 +3,17 @@
 Everything runs in one thread: sums in another order round otherwise.
 """
 
-from __future__ import annotations
-
 import runpy
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 
 @pytest.fixture(autouse=True)

@@ -1,7 +1,5 @@
 """One component's examples: whole calls, chunks of them, and the loss on them."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

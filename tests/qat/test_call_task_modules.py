@@ -1,7 +1,5 @@
 """Training data of any module: the teacher's outputs, split once and for all."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

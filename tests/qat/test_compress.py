@@ -1,9 +1,9 @@
 """From the shell and from Python: a voice, a bare graph and a module are trained and saved."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,10 +19,6 @@ from tts_compress.models.base import GraphModel
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 from tts_compress.recipes.family import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _QUICK = ["--steps", "4", "--batch-size", "2", "--threads", "1", "--learning-rate", "1e-5"]
 

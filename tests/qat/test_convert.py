@@ -1,13 +1,13 @@
 """A student trained as if compressed is compressed to the same codes and the same sound."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.measures import snr_db
 from tts_compress import find_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import (
@@ -17,10 +17,6 @@ from tts_compress.qat.fake_quantize import (
 from tts_compress.qat.prepare import FakeQuantizedLayer, PreparedModule, convert_qat, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer, layer_state
 from tts_compress.torch.layers.checkpoint import load_module, save_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 SCHEMES = ["int8-static", "int8-dynamic", "int8-weight-only", "int4-weight-only"]
 
@@ -48,10 +44,7 @@ def _trained(
 @pytest.mark.parametrize("learned", [False, True], ids=["frozen", "learned"])
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_a_vocoder_in_integers_agrees_with_what_was_trained(
-    make_generator: Callable[..., nn.Module],
-    snr_db: Callable[[Any, Any], float],
-    scheme: str,
-    learned: bool,
+    make_generator: Callable[..., nn.Module], scheme: str, learned: bool
 ) -> None:
     student = _trained(make_generator(bands=64, channels=64), scheme, learned=learned)
     done = convert_qat(student)
@@ -129,9 +122,7 @@ def _quantizers(root: nn.Module) -> list[FakeQuantize]:
 
 @pytest.mark.parametrize("loud", [1.0, 1e-2, 1e-3, 1e-4])
 @pytest.mark.parametrize("kind", ["linear", "convolution", "one tap"])
-def test_faint_inputs_round_as_the_kernels_round_them(
-    snr_db: Callable[[Any, Any], float], kind: str, loud: float
-) -> None:
+def test_faint_inputs_round_as_the_kernels_round_them(kind: str, loud: float) -> None:
     """Those of linear layers have a least step, which leaves few codes to faint inputs."""
     torch.manual_seed(0)
     taps = 1 if kind == "one tap" else 3
@@ -189,9 +180,7 @@ def test_what_is_not_finite_is_never_converted(
         convert_qat(student)
 
 
-def test_training_brings_it_nearer(
-    make_generator: Callable[..., nn.Module], snr_db: Callable[[Any, Any], float]
-) -> None:
+def test_training_brings_it_nearer(make_generator: Callable[..., nn.Module]) -> None:
     """Four bits on inputs that were not trained on: 60 steps gain more than 1 dB."""
     teacher = make_generator(bands=64, channels=64)
     with torch.inference_mode():

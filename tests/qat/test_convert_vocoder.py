@@ -1,9 +1,9 @@
 """A real vocoder, HiFi-GAN V2: a hundred steps bring its rounded self nearer to the original."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,10 +20,6 @@ from tts_compress.qat.fake_quantize import (
 from tts_compress.qat.prepare import convert_qat, prepare_qat
 from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.training import module_task
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -1,17 +1,13 @@
 """The log records a setting's effect, not the request."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
 
 from tts_compress.qat import trainer
 from tts_compress.qat.trainer import device_load, matmul_precision
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _CPU = torch.device("cpu")
 

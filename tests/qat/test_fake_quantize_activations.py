@@ -1,7 +1,5 @@
 """Activations in training round as integer layers do, in ranges that calibration would choose."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

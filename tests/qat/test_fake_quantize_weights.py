@@ -1,7 +1,5 @@
 """Weights in training round as `compress` rounds them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,11 +1,11 @@
 """Losses against other code that computes the same, and at the edges of what they are given."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tts_compress.errors import TTSCompressError
@@ -13,11 +13,6 @@ from tts_compress.models.base import Objective
 
 torch = pytest.importorskip("torch")
 losses = pytest.importorskip("tts_compress.qat.task")
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import numpy.typing as npt
 
 
 def _normal(seed: int, *shape: int) -> Any:

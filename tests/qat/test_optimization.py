@@ -1,7 +1,5 @@
 """The order of the training examples."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

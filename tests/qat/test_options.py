@@ -1,7 +1,5 @@
 """Numbers that make no sense are refused, all at once."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,10 +1,9 @@
 """Modules that `prepare_qat` changes, leaves alone and refuses."""
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -23,9 +22,6 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.qat.prepare import FakeQuantizedLayer, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*weight_norm.*:FutureWarning")
 

@@ -1,21 +1,17 @@
 """Several processes on one machine: one training, with a larger batch."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.trainer import read_log
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def _launch(program: Path, folder: Path, changes: dict[str, Any]) -> list[str]:

@@ -1,12 +1,12 @@
 """A training that was killed goes on as if nothing had happened."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +14,6 @@ from tts_compress.errors import ArtifactError
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import CHECKPOINT_NAME
 from tts_compress.qat.trainer import read_log
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 class _Stopped(Exception):  # noqa: N818  no error, a test's way out

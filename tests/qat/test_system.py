@@ -1,22 +1,23 @@
 """A system in torch is trained component by component, on the calls of its original."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.texts import write_set
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
 from tts_compress.compression.manifest import describe
 from tts_compress.compression.modules import speaking
 from tts_compress.compression.workbench import read_texts
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
-from tts_compress.models.base import Objective, Tokens
+from tts_compress.models.base import Objective, Speaking, Tokens
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.progress import Silent
 from tts_compress.qat.options import TrainingOptions, TrainingRun
@@ -27,12 +28,6 @@ from tts_compress.qat.trainer import read_log
 from tts_compress.qat.training import call_task, train_system
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.layers.base import CompressedLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from tts_compress.models.base import Speaking
 
 _OPTIONS = TrainingOptions(
     steps=30, learning_rate=1e-3, warm_up=2, averaging=0.5, held_out_every=10, threads=1
@@ -150,12 +145,7 @@ def _task(model: Any, dataset: RecordedCalls) -> TrainingTask:
 @pytest.fixture
 def texts(tmp_path: Path) -> str:
     """Return the path of a calibration set."""
-    path = tmp_path / "letters.toml"
-    listed = ", ".join(f'"{text}"' for text, _ in _SEEDED)
-    card = '[card]\nsummary = "s"\nsource = "tests"\nlicence = "CC0-1.0"\ncomposition = "none"\n'
-    head = 'version = 1\nname = "letters"\nlanguage = "en-us"\n'
-    path.write_text(f"{head}texts = [{listed}]\n\n{card}", encoding="utf-8")
-    return str(path)
+    return str(write_set(tmp_path / "letters.toml", [text for text, _ in _SEEDED]))
 
 
 class Told:

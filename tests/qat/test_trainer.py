@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.fake_quantize import FakeQuantize
@@ -17,11 +19,6 @@ from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.trainer import read_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from pathlib import Path
-
-    from torch import Tensor
-
     from tts_compress.qat.task import Example, TrainingTask
 
 

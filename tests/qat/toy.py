@@ -1,7 +1,5 @@
 """A training of a second, also as a program that can be killed: `toy.py FOLDER KILL_AT`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,9 +1,7 @@
 """Recipes of a family in one file: components once, schemes as tables of formats."""
 
-from __future__ import annotations
-
 import pathlib
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +9,6 @@ from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Calibration, Rule
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _FILE = """
 version = 1

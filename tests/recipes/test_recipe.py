@@ -1,10 +1,9 @@
 """Recipes: what goes with what, which rule decides."""
 
-from __future__ import annotations
-
 import json
 import pathlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +13,6 @@ from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _RECIPE = """
 version = 1

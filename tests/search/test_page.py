@@ -1,7 +1,5 @@
 """The pages of searches and sensitivities, of made-up results."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Studies: what is in their storages that no search of ours put there, or another one did."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace

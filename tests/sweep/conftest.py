@@ -1,14 +1,13 @@
 """Sweeps of made-up models, in this process."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,13 +17,8 @@ from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
 from tts_compress.recipes.family import find_recipe
 from tts_compress.sweep.executors import Outcome, Task
-from tts_compress.sweep.plan import Identity, Settings
+from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings
 from tts_compress.sweep.work import UnitRunner
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from tts_compress.sweep.plan import Environment, OpenPlan
 
 _FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"
 
@@ -79,7 +73,7 @@ class InProcessPool:
         self._left = stop_after
         self.begun: list[str] = []
 
-    def open(self, *, whole_nodes: bool) -> InProcessPool:
+    def open(self, *, whole_nodes: bool) -> "InProcessPool":
         """Return itself."""
         del whole_nodes
         return self

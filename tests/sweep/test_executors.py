@@ -1,12 +1,11 @@
-"""The demo voice by every executor; workers that die."""
-
-from __future__ import annotations
+"""A tiny voice by every executor; workers that die."""
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,11 +17,8 @@ from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import plan_sweep, run_units
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
-_QUICK = "[settings]\ntiming_texts = 2\ntiming_runs = 2"
+_QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 
 
 def _report(output: Path) -> dict[str, Any]:
@@ -31,12 +27,15 @@ def _report(output: Path) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("demo")
 def test_every_executor_gives_the_same_report(
-    tmp_path: Path, write_plan: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    tiny_path: Path,
+    write_plan: Callable[..., Path],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip("ray")
     values: dict[str, Any] = {"schemes": ["fp16"], "seeds": [0], "more": _QUICK, "gates": []}
+    values["voices"] = [str(tiny_path)]
     local = write_plan("local", **values)
     assert main(["sweep", str(local), "--workers", "2"]) == 0
     capsys.readouterr()

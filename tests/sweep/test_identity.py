@@ -1,7 +1,5 @@
 """The environment of units: which code decides their results."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

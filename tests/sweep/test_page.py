@@ -1,7 +1,5 @@
 """The sweep's page and table."""
 
-from __future__ import annotations
-
 import csv
 import io
 

@@ -1,9 +1,9 @@
 """Plans: what is accepted, and what each error says."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +11,6 @@ from tts_compress.errors import TTSCompressError
 from tts_compress.recipes.family import find_recipe
 from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.run import name_voices, parse_share
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_paths_start_from_the_plans_folder(

@@ -1,20 +1,15 @@
 """Results on a file system: whole or not at all."""
 
-from __future__ import annotations
-
 import shutil
 import sys
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tts_compress.errors import ArtifactError, MissingExtraError
 from tts_compress.sweep.executors import connect
 from tts_compress.sweep.results import open_results
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(params=["path", "file", "memory"])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,9 +12,6 @@ from tts_compress.progress import Silent
 from tts_compress.sweep.executors import LocalExecutor, Outcome, Task
 from tts_compress.sweep.plan import Identity, Kind, Opened, Unit
 from tts_compress.sweep.run import run_units
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 _IDENTITY = Identity(code="", packages={}, recognizer="", measures={})
 

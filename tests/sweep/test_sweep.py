@@ -1,26 +1,21 @@
 """Whole sweeps of made-up models: interrupted, in shares, with a broken voice."""
 
-from __future__ import annotations
-
 import html
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.sweep.conftest import InProcessPool, InProcessRunner
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
+from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.run import Planned, merge, merge_shares, plan_sweep, run_share, run_sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.sweep.plan import OpenPlan
 
 _TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
 

@@ -1,16 +1,11 @@
 """Units: keys, dependencies, shares."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tts_compress.sweep.plan import Identity, Opened, OpenPlan, Unit, read_plan, share_of, units_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _voice(name: str = "demo", fingerprint: str = "f") -> Opened:

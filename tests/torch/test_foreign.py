@@ -1,8 +1,7 @@
 """Modules that torch.ao or torchao changed are named; those with QuantStubs are compressed."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +12,6 @@ from torch.ao.quantization import quantize_fx as _quantize_fx
 from tts_compress import compress, find_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.qat.prepare import prepare_qat
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch.ao announces its end at every call
 

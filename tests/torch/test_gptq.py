@@ -1,13 +1,13 @@
 """GPTQ against a naive form of its own algorithm, against rounding to nearest, and end to end."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.rules import make_recipe
 from tts_compress.compression import compress
 from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
@@ -20,9 +20,6 @@ from tts_compress.torch.layers.codes import group_scales, round_groups
 from tts_compress.torch.layers.floating import Int8WeightOnly
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.observe import observe_moments
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FOUR_BITS = (-8, 7)
 
@@ -278,16 +275,10 @@ def _encoder() -> nn.Module:
 
 
 def _recipe(weights: Any = "int4", algorithm: Any = "gptq") -> Recipe:
-    rule = Rule(
-        match="*", operators=("Linear",), weights=weights, group_size=32, algorithm=algorithm
-    )
-    return Recipe(
-        version=1,
+    return make_recipe(
+        {"operators": ("Linear",), "weights": weights, "group_size": 32, "algorithm": algorithm},
         family="module",
         scheme=f"{weights}-weight-only",
-        summary="linear layers by gptq",
-        calibration=None if algorithm == "rtn" else Calibration(),
-        component=(rule,),
     )
 
 
@@ -342,7 +333,7 @@ class _Speaker:
     def root(self) -> nn.Module:
         return self._root
 
-    def with_root(self, root: nn.Module, manifest: Any) -> _Speaker:
+    def with_root(self, root: nn.Module, manifest: Any) -> "_Speaker":
         return _Speaker(root, manifest)
 
     def files(self) -> Any:

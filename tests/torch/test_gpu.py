@@ -3,10 +3,9 @@
 No GPU is needed: modules on the CPU pretend to lie on one, and torchao's layers run there, too.
 """
 
-from __future__ import annotations
-
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -34,9 +33,6 @@ from tts_compress.torch.layers.torchao_linear import (
     TorchaoInt8Linear,
     TorchaoLinear,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _KEPT = "ignore:.*keep FP32 on a GPU:tts_compress.errors.TTSCompressWarning"
 X = torch.randn(3, 40, 64, generator=torch.Generator().manual_seed(0))

@@ -1,10 +1,10 @@
 """Modules, calibrations and files of tensors that were accepted once and gave wrong results."""
 
-from __future__ import annotations
-
 import json
 import struct
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -19,10 +19,6 @@ from tts_compress.errors import (
     TTSCompressWarning,
 )
 from tts_compress.models.files import read_pickled, read_tensors
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 pytest.importorskip("safetensors")
 

@@ -1,7 +1,5 @@
 """Codes that Intel Neural Compressor chooses: exactly its own, in our layers."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -13,10 +11,9 @@ import torch
 from torch import Tensor, nn
 
 import tts_compress
+from tests.rules import make_recipe
 from tts_compress.compression import compress
 from tts_compress.errors import MissingExtraError
-from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_groups
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.weight_codes import inc_codes
@@ -173,22 +170,10 @@ def test_a_recipe_names_it(package: Any, algorithm: Any) -> None:
     first = nn.Linear(96, 40)
     first.weight.data.copy_(weight)
     net = nn.Sequential(first, nn.ReLU(), nn.Linear(40, 8)).eval()
-    rule = Rule(
-        match="0",
-        operators=("Linear",),
-        weights=Weights.INT4,
-        group_size=_GROUP,
-        algorithm=algorithm,
-    )
     observes = algorithm == "inc-gptq"
-    recipe = Recipe(
-        version=1,
-        family="module",
-        scheme="int4-weight-only",
-        summary="by Neural Compressor",
-        calibration=Calibration() if observes else None,
-        component=(rule,),
-    )
+    rule = {"match": "0", "operators": ("Linear",), "weights": "int4", "group_size": _GROUP}
+    rule |= {"algorithm": algorithm}
+    recipe = make_recipe(rule, family="module", scheme="int4-weight-only")
     small = compress(net, recipe.scheme, recipe=recipe, calibration=[x] if observes else None)
     layer = small.get_submodule("0")
     assert isinstance(layer, Int4Linear)

@@ -3,13 +3,13 @@
 Each row once ended in an error of torch's own.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,10 +18,6 @@ from torch import Tensor, nn
 from tts_compress import compress, manifest_of
 from tts_compress.errors import ModelError
 from tts_compress.torch.layers.base import build_layer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SCHEMES = ["int8", "int8-static", "int8-weight-only", "int4-weight-only", "bf16"]
 

@@ -1,20 +1,16 @@
 """A tiny F5-TTS model in upstream's own files, made from its own network classes."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.families.tiny import write_voice
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import official, quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _SYMBOLS = [chr(code) for code in range(32, 127)]  # the space first: it stands for the unknown
 

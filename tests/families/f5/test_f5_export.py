@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
 
@@ -18,9 +20,6 @@ pytest.importorskip("torch")
 from tts_compress.export import OnnxModule, OnnxVocos, export, feeds_writer, record_feeds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.models.f5.model import F5Model
 
 _TEXT = "A short text to speak."
@@ -104,12 +103,7 @@ def test_recorded_calls_are_those_of_the_graphs(
 @pytest.mark.parametrize("graph", _BOUNDS_DB)
 @pytest.mark.parametrize("scheme", _BOUNDS_DB["decode"])
 def test_every_scheme_runs_and_is_close(
-    folder: Path,
-    feeds: Path,
-    snr_db: Callable[[Any, Any], float],
-    tmp_path: Path,
-    graph: str,
-    scheme: str,
+    folder: Path, feeds: Path, tmp_path: Path, graph: str, scheme: str
 ) -> None:
     source = folder / f"{graph}.onnx"
     recorded = feeds / f"{graph}.npz"

@@ -1,11 +1,11 @@
 """Missing, malformed or hostile content of a model's files is reported, and not run."""
 
-from __future__ import annotations
-
 import re
 import shutil
+from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,6 @@ from tests.families.damage import remove, replace, write
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import F5Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _spoil_weights(folder: Path) -> None:

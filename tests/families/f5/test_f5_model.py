@@ -1,25 +1,20 @@
 """A tiny F5-TTS model speaks by upstream's own code, reproducibly."""
 
-from __future__ import annotations
-
 import copy
+from collections.abc import Callable
 from concurrent.futures import Future
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, TorchModel
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import F5Options, official, quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.audio import Audio
 
 _TEXT = "hello there, this is a text."
 _LONG = "This is one sentence. " * 30
@@ -71,7 +66,7 @@ def test_without_noise_it_says_what_upstream_says(
     from tts_compress.models.torch_noise import paired_noise
 
     class Inline:
-        def __enter__(self) -> Inline:
+        def __enter__(self) -> "Inline":
             return self
 
         def __exit__(self, *_: object) -> None:

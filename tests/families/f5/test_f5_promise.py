@@ -1,24 +1,19 @@
 """F5-TTS keeps what every system in torch promises; its manifest agrees with the object."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.models import load
+from tts_compress.models.f5.model import F5Model
 from tts_compress.recipes.family import find_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.models.f5.model import F5Model
 
 _TEXT = "hello there, this is a text."
 _BLOCKS = 2 * 7
@@ -118,7 +113,7 @@ def test_the_vocoders_first_convolution_is_kept_for_a_reason(tiny_f5: F5Model) -
 
 
 def test_one_compressed_component_at_a_time_speaks_in_the_reference(
-    tiny_f5: F5Model, tmp_path: Path, snr_db: Callable[[Any, Any], float]
+    tiny_f5: F5Model, tmp_path: Path
 ) -> None:
     """Saved and opened, which `evaluate --blame` does with each; together they are the whole."""
     small = compress(tiny_f5, "int8-weight-only")

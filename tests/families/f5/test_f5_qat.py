@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +13,9 @@ from tts_compress import find_recipe, load
 from tts_compress.cli import main
 from tts_compress.errors import QuantizationError
 from tts_compress.models.base import Model
+from tts_compress.models.f5.model import F5Model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.models.f5.model import F5Model
     from tts_compress.qat.options import TrainingOptions
 
 _TEXTS = ("one and two.", "three or four.", "five, six.")

@@ -1,9 +1,8 @@
 """The files of a saved model: what they hold, and the recording that they keep."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +12,6 @@ from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.f5.model import F5Model
 from tts_compress.models.f5.network import F5Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXT = "hello there."
 

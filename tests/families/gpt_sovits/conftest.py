@@ -6,6 +6,8 @@ import importlib
 import importlib.util
 import json
 import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +19,6 @@ from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 TEXTS = ("please call again at ten", "the door was open")

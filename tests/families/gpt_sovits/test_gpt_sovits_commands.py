@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,8 +15,6 @@ from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 

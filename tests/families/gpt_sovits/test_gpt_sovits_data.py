@@ -1,10 +1,9 @@
 """The parts of GPT-SoVITS that need no clone: recipes, options, settings, tokens."""
 
-from __future__ import annotations
-
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,9 +23,6 @@ from tts_compress.models.gpt_sovits.source import (
 )
 from tts_compress.models.options import split_location
 from tts_compress.recipes.family import find_recipe, schemes_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 torch = pytest.importorskip("torch")
 

@@ -11,19 +11,19 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.evaluation import tiny_whisper
+from tests.graphs import make_node
 from tts_compress import read_report
 from tts_compress.cli import main
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 _SUITE = """
@@ -221,7 +221,7 @@ def _write_g2pw(folder: Path) -> None:
         helper.make_tensor_value_info("position_ids", TensorProto.INT64, ["n"]),
     ]
     often = helper.make_tensor("often", TensorProto.FLOAT, [2], [0.7, 0.3])
-    node = helper.make_node("Mul", ["phoneme_mask", "often"], ["probs"])
+    node = make_node("Mul", "phoneme_mask often", "probs")
     output = helper.make_tensor_value_info("probs", TensorProto.FLOAT, ["n", 2])
     graph = helper.make_graph([node], "g2pw", inputs, [output], [often])
     opset = [helper.make_opsetid("", 17)]

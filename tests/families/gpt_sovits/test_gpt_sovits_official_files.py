@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,6 @@ from tts_compress.models.gpt_sovits.checkpoint import read_sovits, read_t2s
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again at ten"

@@ -1,16 +1,12 @@
 """GPT-SoVITS keeps what every system in torch promises, and upstream's own `run` speaks with it."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
-
-if TYPE_CHECKING:
-    import pytest
 
 # The formats of the T2S blocks and the decoder's convolutions.
 _KINDS = {

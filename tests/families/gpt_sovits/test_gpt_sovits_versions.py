@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again"
@@ -169,10 +169,7 @@ def test_components_of_a_version_learn_from_calls_that_can_be_repeated(
 
 
 def test_chinese_by_upstreams_own_frontend(
-    official: Official,
-    make_gpt_sovits: Callable[..., Path],
-    monkeypatch: pytest.MonkeyPatch,
-    snr_db: Callable[[Any, Any], float],
+    official: Official, make_gpt_sovits: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """v1's needs nothing that is fetched: pinyin by dictionary, features by the text encoder."""
     for name in ("cn2an", "jieba_fast", "pypinyin", "split_lang"):

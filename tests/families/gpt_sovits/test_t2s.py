@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,8 +11,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models.torch_noise import paired_noise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from tts_compress.models.gpt_sovits.loading import Official
 
 torch = pytest.importorskip("torch")

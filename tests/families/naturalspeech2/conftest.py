@@ -1,13 +1,13 @@
 """A tiny NaturalSpeech2 model in Amphion's own files, made from the classes of the clone."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
 import sys
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,6 @@ from tts_compress.models.checkout import find_checkout
 from tts_compress.models.naturalspeech2 import AMPHION
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.network import CODEC, CODEC_VARIABLE, Amphion
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _WIDTH = 64
 _ENCODER = {

@@ -6,6 +6,7 @@ import copy
 from typing import TYPE_CHECKING, Any
 
 from tts_compress.compression import compress
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
 
 if TYPE_CHECKING:

@@ -1,17 +1,12 @@
 """A report of NaturalSpeech2 states how it is run, and what is not as upstream runs it."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.families.conformance import write_suite
 from tts_compress.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.slow

@@ -1,10 +1,9 @@
 """A checkpoint of Amphion's speaks through Amphion's own inference, reproducibly."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +13,6 @@ from tts_compress.models.base import UNLIKE_UPSTREAM, Prompt, TorchModel
 from tts_compress.models.naturalspeech2 import AMPHION
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.network import CODEC, NS2Options
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TEXT = "hello there, good day."
 

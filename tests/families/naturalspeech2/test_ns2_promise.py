@@ -1,19 +1,14 @@
 """NaturalSpeech2 keeps what every system in torch promises."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pytest
 
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
 from tts_compress.compression import compress
-
-if TYPE_CHECKING:
-    import pytest
-
-    from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
+from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 _TEXT = "hello there, good day."
 

@@ -1,9 +1,8 @@
 """A saved model holds each tensor once, and needs no file of the original."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,10 +12,6 @@ from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.network import CODEC
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXT = "good day."
 

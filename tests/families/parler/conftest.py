@@ -1,10 +1,10 @@
 """Tiny seeded Parler-TTS models in the official directory format."""
 
-from __future__ import annotations
-
 import importlib.util
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,6 @@ from tests.families.tiny import make_tokenizer
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import load_packages
 from tts_compress.models.pretrained import quiet
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _CODEBOOKS = 9
 _CODES = 64

@@ -1,9 +1,9 @@
 """Parler-TTS: the official object, loaded, spoken with and exchanged."""
 
-from __future__ import annotations
-
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +12,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import LanguageModel, Prompt, TorchModel
 from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
 from tts_compress.models.parler.network import ParlerOptions, load_packages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 TEXT = "please call again at ten"
 

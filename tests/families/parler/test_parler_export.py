@@ -1,14 +1,15 @@
 """A Parler-TTS model's codec as a graph, and compressed graphs in the official object."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import load_packages
@@ -16,10 +17,6 @@ from tts_compress.models.parler.network import load_packages
 pytest.importorskip("torch")
 
 from tts_compress.export import OnnxDac, export, record_feeds
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXT = "A short text to speak."
 
@@ -60,10 +57,7 @@ def test_graph_speaks_in_the_official_object(folder: Path, tiny_parler: ParlerMo
 
 
 def test_a_compressed_graph_speaks_in_the_official_object(
-    folder: Path,
-    tiny_parler: ParlerModel,
-    snr_db: Callable[[Any, Any], float],
-    tmp_path: Path,
+    folder: Path, tiny_parler: ParlerModel, tmp_path: Path
 ) -> None:
     """The codec decides nothing, so that tokens and lengths are equal."""
     path = folder / "audio_encoder.onnx"

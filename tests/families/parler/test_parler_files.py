@@ -1,10 +1,10 @@
 """Parler-TTS on disk: errors in files and texts, and their messages."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,6 @@ from tests.families.damage import alter, edit_weights, pickle_weights, remove, w
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import ParlerOptions, load_tokenizers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "please call again at ten"
 

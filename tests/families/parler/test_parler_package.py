@@ -1,7 +1,5 @@
 """The packages behind Parler-TTS: stand-ins for those that are missing, and the messages."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import logging
@@ -9,7 +7,8 @@ import subprocess
 import sys
 import types
 import warnings
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -17,9 +16,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models.parler.network import load_packages
 from tts_compress.models.pretrained import quiet
 from tts_compress.models.stand_ins import offer_audiotools
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _NAMES = ("audiotools", "argbind")
 

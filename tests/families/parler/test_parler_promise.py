@@ -1,8 +1,8 @@
 """Parler-TTS keeps what every system in torch promises; its manifest agrees with the object."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,6 @@ from tts_compress import find_recipe, load, read_report
 from tts_compress.cli import main
 from tts_compress.models.parler.network import ParlerOptions
 from tts_compress.progress import Silent
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
 _OBJECTIVES = ("text_encoder", "decoder", "audio_encoder.decoder")

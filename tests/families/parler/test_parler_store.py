@@ -1,10 +1,10 @@
 """Parler-TTS artifacts: saved, opened without memory for FP32, spoken."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +15,6 @@ from tts_compress.artifact import read_manifest
 from tts_compress.models.base import Prompt
 from tts_compress.models.parler.model import ParlerModel
 from tts_compress.models.parler.network import ParlerOptions, build_skeleton, load_packages
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "please call again at ten"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tts_compress.models.parler.model import ParlerModel
 
 stats = pytest.importorskip("scipy.stats")

@@ -1,19 +1,15 @@
 """Tiny seeded voices of transformers, made by its own classes and saved as it saves them."""
 
-from __future__ import annotations
-
 import json
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.families.tiny import make_tokenizer
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 HIFIGAN = {
     "upsample_initial_channel": 64,

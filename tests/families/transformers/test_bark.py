@@ -1,20 +1,17 @@
 """Bark by transformers' own class: three language models and a codec."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.families.conformance import compressed
+from tests.measures import snr_db
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models import load
 from tts_compress.models.torch_noise import paired_noise
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = "call at ten"
 
@@ -31,7 +28,7 @@ def test_it_speaks_as_the_official_object(bark: Any, bark_dir: Path, transformer
     assert np.abs(found.samples).max() > 0.01
 
 
-def test_the_same_tokens_make_nearly_the_same_sound(bark: Any, snr_db: Any) -> None:
+def test_the_same_tokens_make_nearly_the_same_sound(bark: Any) -> None:
     """Language models apart: the codec's decoder is given the same codes."""
     import torch
 

@@ -1,9 +1,8 @@
 """SpeechT5 and FastSpeech2 by transformers' own classes: a spectrogram, then a vocoder."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +11,6 @@ from tests.families.conformance import compressed
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models import load
 from tts_compress.models.torch_noise import paired_noise
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = "call at ten"
 

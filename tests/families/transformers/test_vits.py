@@ -1,10 +1,10 @@
 """VITS by transformers' own class: what it speaks, in FP32 and by every recipe."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +16,6 @@ from tts_compress.models import load
 from tts_compress.models.base import Prompt, Speaking, TorchModel
 from tts_compress.models.speakers import primary_language
 from tts_compress.models.torch_noise import paired_noise
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "please call again at ten"
 

@@ -1,17 +1,12 @@
 """Voices of transformers, by the commands that people type."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.families.conformance import write_suite
 from tts_compress.cli import main
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_a_suite_of_another_language_is_refused(

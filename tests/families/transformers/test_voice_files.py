@@ -1,9 +1,9 @@
 """Voices of transformers on disk: errors in files and texts, each in one line."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +17,6 @@ from tests.families.damage import (
 )
 from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXT = "please call again at ten"
 

@@ -1,16 +1,12 @@
 """Voices of transformers keep what every system in torch promises."""
 
-from __future__ import annotations
+from collections.abc import Callable
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
+import pytest
 
 from tests.families.case import Commanded, FamilyCase, SchemePromise
 from tests.families.conformance import FamilyPromises
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import pytest
 
 _IN_FLOATS = {
     "vits": ("text_encoder.e", "duration_predictor.", "embed_speaker"),

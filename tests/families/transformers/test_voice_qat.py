@@ -1,17 +1,13 @@
 """Training of voices of transformers, component by component."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 TEXTS = tuple(f"say {number}" for number in ("one", "two", "three", "four", "five", "six", "seven"))
 

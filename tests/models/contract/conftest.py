@@ -1,18 +1,16 @@
 """Tiny seeded graphs with the inputs of real systems, and the files beside them."""
 
-from __future__ import annotations
-
 import shutil
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from tests.graphs import Values, make_model, make_node
 
 CHANNELS, STYLE, HOP = 32, 256, 64
 
@@ -22,30 +20,36 @@ class GraphBuilder:
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
+        self.weights: dict[str, Any] = {}
         self._random = np.random.default_rng(7)
 
     def weight(self, name: str, *shape: int) -> str:
         """Add a weight of variance one over its inputs."""
-        scale = 1 / np.sqrt(np.prod(shape[1:]))
-        values = self._random.standard_normal(shape, np.float32) * np.float32(scale)
-        self.weights.append(numpy_helper.from_array(values, name))
+        scale = np.float32(1 / np.sqrt(np.prod(shape[1:])))
+        self.weights[name] = self._random.standard_normal(shape, np.float32) * scale
         return name
 
     def constant(self, name: str, values: Any, dtype: Any = np.int64) -> str:
         """Add a constant."""
-        self.weights.append(numpy_helper.from_array(np.array(values, dtype), name))
+        self.weights[name] = np.array(values, dtype)
         return name
 
     def add(self, operator: str, inputs: list[str], output: str, **attributes: Any) -> str:
         """Add an operator, named by scope as torch names them."""
         name = f"/{output.replace('.', '/')}/{operator}"
-        self.nodes.append(helper.make_node(operator, inputs, [output], name, **attributes))
+        self.nodes.append(make_node(operator, " ".join(inputs), output, name, **attributes))
         return output
+
+    def model(self, inputs: Values, outputs: Values, **metadata: str) -> onnx.ModelProto:
+        """Return it all, with properties of the file."""
+        model = make_model(self.nodes, inputs, outputs, self.weights, opset=17)
+        helper.set_model_props(model, metadata)
+        onnx.checker.check_model(model)
+        return model
 
 
 def build_voice(
-    inputs: dict[str, tuple[int, list[Any]]],
+    inputs: Values,
     roles: dict[str, str],
     output: str,
     *,
@@ -96,18 +100,8 @@ def build_voice(
         g.add("Identity", [hidden], output)
     else:
         add_upsampling(g, hidden, output)
-    made: list[Any] = [1, CHANNELS, "T"] if mel else ["samples"]
-    graph = helper.make_graph(
-        g.nodes,
-        "voice",
-        [helper.make_tensor_value_info(name, *kind) for name, kind in inputs.items()],
-        [helper.make_tensor_value_info(output, TensorProto.FLOAT, made)],
-        g.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, metadata or {})
-    onnx.checker.check_model(model)
-    return model
+    result = [1, CHANNELS, "T"] if mel else ["samples"]
+    return g.model(inputs, {output: result}, **(metadata or {}))
 
 
 def add_upsampling(g: GraphBuilder, hidden: str, output: str) -> None:
@@ -125,16 +119,8 @@ def build_vocoder() -> onnx.ModelProto:
     g.add("Conv", ["mel", "generator.pre.weight"], "generator.pre", pads=[1, 1])
     g.add("LeakyRelu", ["generator.pre"], "generator.act", alpha=0.1)
     add_upsampling(g, "generator.act", "audio")
-    graph = helper.make_graph(
-        g.nodes,
-        "vocoder",
-        [helper.make_tensor_value_info("mel", TensorProto.FLOAT, ["N", CHANNELS, "L"])],
-        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, ["samples"])],
-        g.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, {"model_type": "hifigan"})
-    return model
+    inputs, outputs = {"mel": ["N", CHANNELS, "L"]}, {"audio": ["samples"]}
+    return g.model(inputs, outputs, model_type="hifigan")
 
 
 def build_vocos(metadata: dict[str, str] | None = None, *, n_fft: int = HOP) -> onnx.ModelProto:
@@ -152,17 +138,10 @@ def build_vocos(metadata: dict[str, str] | None = None, *, n_fft: int = HOP) -> 
         ("Exp", "Cos", "Sin"), ("magnitude", "phase", "phase"), outputs, strict=True
     ):
         g.add(operator, [f"head.{source}"], name)
-    graph = helper.make_graph(
-        g.nodes,
-        "vocos",
-        [helper.make_tensor_value_info("mels", TensorProto.FLOAT, ["N", CHANNELS, "L"])],
-        [helper.make_tensor_value_info(o, TensorProto.FLOAT, ["N", bins, "L"]) for o in outputs],
-        g.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     stated = {"n_fft": str(n_fft), "hop_length": str(n_fft // 4), "win_length": str(n_fft)}
-    helper.set_model_props(model, {"model_type": "vocos"} | stated | (metadata or {}))
-    return model
+    stated |= {"model_type": "vocos"} | (metadata or {})
+    results: Values = {output: ["N", bins, "L"] for output in outputs}
+    return g.model({"mels": ["N", CHANNELS, "L"]}, results, **stated)
 
 
 def write_styles(path: Path, *names: str, shape: tuple[int, ...] = (510, 1, STYLE)) -> None:
@@ -173,22 +152,38 @@ def write_styles(path: Path, *names: str, shape: tuple[int, ...] = (510, 1, STYL
         np.savez(file, **arrays)
 
 
+_TOKENS = (TensorProto.INT64, ["N", "L"])
+_LENGTHS = (TensorProto.INT64, ["N"])
+_SCALES = {name: [1] for name in ("noise_scale", "length_scale", "noise_scale_w")}
+_SCALED = {"noise": "noise_scale", "speed": "length_scale"}
+"""What exports of VITS are called with, and the roles of two of these inputs."""
+
+
+def _write(folder: Path, name: str, model: onnx.ModelProto, *symbols: str) -> Path:
+    """Write a voice into a new folder, with its table of symbols where it has one."""
+    folder.mkdir()
+    onnx.save(model, folder / name)
+    if symbols:
+        _write_symbols(folder, symbols)
+    return folder / name
+
+
+def _write_symbols(folder: Path, symbols: Sequence[str], first: int = 0) -> None:
+    lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols, first)]
+    (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
+
+
 @pytest.fixture
 def make_kokoro(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice with Kokoro's inputs and its style file."""
 
     def make(*, speed: int = TensorProto.FLOAT, tokens: str = "tokens", **_: Any) -> Path:
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            tokens: (TensorProto.INT64, [1, "L"]),
-            "style": (TensorProto.FLOAT, [1, STYLE]),
-            "speed": (speed, [1]),
-        }
+        inputs: Values = {tokens: (TensorProto.INT64, [1, "L"]), "style": [1, STYLE]}
         roles = {"tokens": tokens, "style": "style", "speed": "speed"}
-        folder = tmp_path / "kokoro"
-        folder.mkdir()
-        onnx.save(build_voice(inputs, roles, "audio"), folder / "kokoro.onnx")
-        write_styles(folder / "voices-v1.0.bin", "af_heart", "am_adam")
-        return folder / "kokoro.onnx"
+        model = build_voice({**inputs, "speed": (speed, [1])}, roles, "audio")
+        path = _write(tmp_path / "kokoro", "kokoro.onnx", model)
+        write_styles(path.with_name("voices-v1.0.bin"), "af_heart", "am_adam")
+        return path
 
     return make
 
@@ -198,18 +193,10 @@ def make_vits(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice as icefall exports it, speaking characters."""
 
     def make(*, speakers: int = 1, **metadata: str) -> Path:
-        scalar = (TensorProto.FLOAT, [1])
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            "x": (TensorProto.INT64, ["N", "L"]),
-            "x_length": (TensorProto.INT64, ["N"]),
-            "noise_scale": scalar,
-            "length_scale": scalar,
-            "noise_scale_w": scalar,
-        }
-        roles = {"tokens": "x", "noise": "noise_scale", "speed": "length_scale"}
+        inputs: dict[str, Any] = {"x": _TOKENS, "x_length": _LENGTHS, **_SCALES}
+        roles = {"tokens": "x", **_SCALED}
         if speakers > 1:
-            inputs["sid"] = (TensorProto.INT64, ["N"])
-            roles["speaker"] = "sid"
+            inputs["sid"], roles["speaker"] = _LENGTHS, "sid"
         stated = {
             "sample_rate": "16000",
             "n_speakers": str(speakers),
@@ -223,13 +210,9 @@ def make_vits(tmp_path: Path) -> Callable[..., Path]:
             "use_eos_bos": "1",
         }
         model = build_voice(inputs, roles, "audio", metadata=stated | metadata)
-        folder = tmp_path / "vits"
-        folder.mkdir()
-        onnx.save(model, folder / "vits.onnx")
-        symbols = " abcdefghijklmnopqrstuvwxyz.,'"
-        lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols, 1)]
-        (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
-        return folder / "vits.onnx"
+        path = _write(tmp_path / "vits", "vits.onnx", model)
+        _write_symbols(path.parent, " abcdefghijklmnopqrstuvwxyz.,'", first=1)
+        return path
 
     return make
 
@@ -239,17 +222,12 @@ def make_kitten(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice with KittenTTS' inputs, and styles of some rows."""
 
     def make(rows: int = 1) -> Path:
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            "input_ids": (TensorProto.INT64, [1, "L"]),
-            "style": (TensorProto.FLOAT, [1, STYLE]),
-            "speed": (TensorProto.FLOAT, [1]),
-        }
+        inputs = {"input_ids": (TensorProto.INT64, [1, "L"]), "style": [1, STYLE], "speed": [1]}
         roles = {"tokens": "input_ids", "style": "style", "speed": "speed"}
-        folder = tmp_path / "kitten"
-        folder.mkdir()
-        onnx.save(build_voice(inputs, roles, "waveform"), folder / "kitten.onnx")
-        write_styles(folder / "voices.npz", "expr-voice-2-m", "expr-voice-2-f", shape=(rows, STYLE))
-        return folder / "kitten.onnx"
+        path = _write(tmp_path / "kitten", "kitten.onnx", build_voice(inputs, roles, "waveform"))
+        styles = path.with_name("voices.npz")
+        write_styles(styles, "expr-voice-2-m", "expr-voice-2-f", shape=(rows, STYLE))
+        return path
 
     return make
 
@@ -259,19 +237,13 @@ def make_styletts2(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice as StyleTTS2-lite exports it."""
 
     def make() -> Path:
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            "tokens": (TensorProto.INT64, ["L"]),
-            "style": (TensorProto.FLOAT, [1, STYLE]),
-            "speed": (TensorProto.FLOAT, []),
-        }
-        roles = {name: name for name in inputs}
-        folder = tmp_path / "styletts2"
-        folder.mkdir()
-        onnx.save(build_voice(inputs, roles, "output_wav"), folder / "styletts.onnx")
+        inputs = {"tokens": (TensorProto.INT64, ["L"]), "style": [1, STYLE], "speed": []}
+        model = build_voice(inputs, {name: name for name in inputs}, "output_wav")
+        path = _write(tmp_path / "styletts2", "styletts.onnx", model)
         style = np.random.default_rng(3).standard_normal((1, STYLE), np.float32)
-        with (folder / "voices.bin").open("wb") as file:
+        with path.with_name("voices.bin").open("wb") as file:
             np.save(file, style)
-        return folder / "styletts.onnx"
+        return path
 
     return make
 
@@ -281,18 +253,8 @@ def make_melo(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice as sherpa-onnx exports MeloTTS."""
 
     def make() -> Path:
-        scalar = (TensorProto.FLOAT, [1])
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            "x": (TensorProto.INT64, ["N", "L"]),
-            "x_lengths": (TensorProto.INT64, ["N"]),
-            "tones": (TensorProto.INT64, ["N", "L"]),
-            "sid": (TensorProto.INT64, [1]),
-            "noise_scale": scalar,
-            "length_scale": scalar,
-            "noise_scale_w": scalar,
-        }
-        roles = {"tokens": "x", "tones": "tones", "speaker": "sid"}
-        roles |= {"noise": "noise_scale", "speed": "length_scale"}
+        inputs = {"x": _TOKENS, "x_lengths": _LENGTHS, "tones": _TOKENS}
+        roles = {"tokens": "x", "tones": "tones", "speaker": "sid", **_SCALED}
         metadata = {
             "sample_rate": "44100",
             "n_speakers": "1",
@@ -302,15 +264,14 @@ def make_melo(tmp_path: Path) -> Callable[..., Path]:
             "version": "2",
             "add_blank": "1",
         }
-        folder = tmp_path / "melo"
-        folder.mkdir()
-        onnx.save(build_voice(inputs, roles, "y", metadata=metadata), folder / "melo.onnx")
-        symbols = ["_", "hh", "ah", "l", "ow", "w", "er", "d", ",", "."]
-        lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
-        (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
+        model = build_voice(
+            {**inputs, "sid": (TensorProto.INT64, [1]), **_SCALES}, roles, "y", metadata=metadata
+        )
+        symbols = ("_", "hh", "ah", "l", "ow", "w", "er", "d", ",", ".")
+        path = _write(tmp_path / "melo", "melo.onnx", model, *symbols)
         words = "hello hh ah l ow 7 8 7 9\nworld w er l d 7 9 7 7\n"
-        (folder / "lexicon.txt").write_text(words, encoding="utf-8")
-        return folder / "melo.onnx"
+        path.with_name("lexicon.txt").write_text(words, encoding="utf-8")
+        return path
 
     return make
 
@@ -320,14 +281,7 @@ def make_matcha(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes Matcha as icefall exports it, with a vocoder."""
 
     def make(vocoder: onnx.ModelProto | None = None) -> Path:
-        scalar = (TensorProto.FLOAT, [1])
-        inputs: dict[str, tuple[int, list[Any]]] = {
-            "x": (TensorProto.INT64, ["N", "L"]),
-            "x_length": (TensorProto.INT64, ["N"]),
-            "noise_scale": scalar,
-            "length_scale": scalar,
-        }
-        roles = {"tokens": "x", "noise": "noise_scale", "speed": "length_scale"}
+        inputs = {"x": _TOKENS, "x_length": _LENGTHS, "noise_scale": [1], "length_scale": [1]}
         metadata = {
             "model_type": "matcha-tts",
             "sample_rate": "22050",
@@ -341,18 +295,13 @@ def make_matcha(tmp_path: Path) -> Callable[..., Path]:
             "version": "1",
             "num_ode_steps": "3",
         }
-        folder = tmp_path / "matcha"
-        folder.mkdir()
+        roles = {"tokens": "x", **_SCALED}
         model = build_voice(inputs, roles, "mel", metadata=metadata, mel=True)
-        onnx.save(model, folder / "model-steps-3.onnx")
-        if vocoder is None:
-            onnx.save(build_vocoder(), folder / "hifigan_v2.onnx")
-        else:
-            onnx.save(vocoder, folder / "vocos-22khz-univ.onnx")
         symbols = "_^$ abcdefhijklmnoprstuvwxzæðŋɐɑɔəɚɛɜɡɪɹɾʃʊʌʒˈˌːθᵻ.,!?"
-        lines = [f"{symbol} {number}\n" for number, symbol in enumerate(symbols)]
-        (folder / "tokens.txt").write_text("".join(lines), encoding="utf-8")
-        return folder / "model-steps-3.onnx"
+        path = _write(tmp_path / "matcha", "model-steps-3.onnx", model, *symbols)
+        name = "hifigan_v2.onnx" if vocoder is None else "vocos-22khz-univ.onnx"
+        onnx.save(vocoder or build_vocoder(), path.with_name(name))
+        return path
 
     return make
 
@@ -360,11 +309,7 @@ def make_matcha(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def make_matcha_vocos(make_matcha: Callable[..., Path]) -> Callable[..., Path]:
     """Return a function that writes Matcha with a Vocos vocoder."""
-
-    def make() -> Path:
-        return make_matcha(build_vocos())
-
-    return make
+    return lambda: make_matcha(build_vocos())
 
 
 @pytest.fixture(scope="session")

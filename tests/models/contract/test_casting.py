@@ -1,24 +1,21 @@
 """Values between graphs: of the type that an input has, where that changes none of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
+from tests.graphs import make_node
 from tests.models.contract.conftest import build_vocoder
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.contract.calling import cast
 from tts_compress.models.feeds import GraphInput
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _input(dtype: Any) -> GraphInput:
@@ -81,7 +78,7 @@ def test_features_do_not_become_codes_of_the_next_graph(
     vocoder = build_vocoder()
     vocoder.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64
     vocoder.graph.node[0].input[0] = "mel.real"
-    vocoder.graph.node.insert(0, helper.make_node("Cast", ["mel"], ["mel.real"], to=1))
+    vocoder.graph.node.insert(0, make_node("Cast", "mel", "mel.real", to=1))
     path = _with_vocoder(make_matcha(), vocoder)
     voice: Any = load(path)
     message = r"output 'mel' float32 cannot be input 'mel int64 \[N, 32, L\]'"
@@ -94,7 +91,7 @@ def test_features_do_not_become_codes_of_the_next_graph(
 def test_audio_is_real(make_matcha: Callable[..., Path]) -> None:
     """Samples of 16 bits were written as reals up to 32,767."""
     vocoder = build_vocoder()
-    vocoder.graph.node.append(helper.make_node("Cast", ["audio"], ["pcm"], to=TensorProto.INT16))
+    vocoder.graph.node.append(make_node("Cast", "audio", "pcm", to=TensorProto.INT16))
     vocoder.graph.output[0].name = "pcm"
     vocoder.graph.output[0].type.tensor_type.elem_type = TensorProto.INT16
     voice: Any = load(_with_vocoder(make_matcha(), vocoder))

@@ -1,8 +1,8 @@
 """Voices of several graphs: spoken, compressed, timed, blamed and trained graph by graph."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -14,10 +14,6 @@ from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.inspection.components import time_shares
 from tts_compress.models import load
 from tts_compress.qat.options import TrainingOptions, TrainingRun
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def test_a_chain_speaks_what_its_graphs_make_one_after_the_other(

@@ -1,7 +1,5 @@
 """Texts as systems' own programs write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tts_compress.config import data_file, read_config

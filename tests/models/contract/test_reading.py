@@ -1,9 +1,9 @@
 """Contracts: what they may state, how they are found, and what is said of wrong ones."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -18,10 +18,6 @@ from tts_compress.errors import ModelError, RecipeError, TextError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import Speaking
 from tts_compress.models.contract.symbols import read_lexicon, read_vocabulary
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # A voice that no one has heard of: other names, a vocabulary in JSON, a speaker of two, tones.
 _STRANGER = """
@@ -48,15 +44,11 @@ value = 1
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
     """Return a voice with a contract of its own."""
-    inputs: dict[str, tuple[int, list[Any]]] = {
-        "phones": (TensorProto.INT32, [1, "L"]),
-        "voice_id": (TensorProto.INT64, [1]),
-        "rate": (TensorProto.FLOAT, []),
-    }
+    inputs = {"phones": (TensorProto.INT32, [1, "L"]), "voice_id": (TensorProto.INT64, [1])}
     roles = {"tokens": "phones", "speaker": "voice_id", "speed": "rate"}
     folder = tmp_path / "stranger"
     folder.mkdir()
-    onnx.save(build_voice(inputs, roles, "speech"), folder / "voice.onnx")
+    onnx.save(build_voice({**inputs, "rate": []}, roles, "speech"), folder / "voice.onnx")
     letters = {letter: 10 + n for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz .")}
     (folder / "letters.json").write_text(json.dumps(letters), encoding="utf-8")
     (folder / "contract.toml").write_text(_STRANGER, encoding="utf-8")
@@ -228,14 +220,10 @@ def test_replacements_cannot_grow_a_text_without_end(stranger: Path) -> None:
 
 def test_constants_may_have_a_shape(tmp_path: Path) -> None:
     """Three whole numbers for each token, as of languages or emotions."""
-    inputs: dict[str, tuple[int, list[Any]]] = {
-        "phones": (TensorProto.INT32, [1, "L"]),
-        "features": (TensorProto.INT64, [1, "L", 3]),
-        "rate": (TensorProto.FLOAT, []),
-    }
-    onnx.save(
-        build_voice(inputs, {"tokens": "phones", "speed": "rate"}, "speech"), tmp_path / "v.onnx"
-    )
+    features = (TensorProto.INT64, [1, "L", 3])
+    inputs = {"phones": (TensorProto.INT32, [1, "L"]), "features": features}
+    roles = {"tokens": "phones", "speed": "rate"}
+    onnx.save(build_voice({**inputs, "rate": []}, roles, "speech"), tmp_path / "v.onnx")
     letters = {letter: 10 + n for n, letter in enumerate("abcdefghijklmnopqrstuvwxyz .")}
     (tmp_path / "letters.json").write_text(json.dumps(letters), encoding="utf-8")
     head, rate = _STRANGER[: _STRANGER.index("[input.voice_id]")], '[input.rate]\nrole = "speed"\n'

@@ -1,8 +1,8 @@
 """Sound of spectra, against torch's own transform."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +12,6 @@ from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models import load
 from tts_compress.models.contract.calling import to_samples
 from tts_compress.models.contract.schema import Spectrum
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _SIZE, _STEP = 64, 16
 

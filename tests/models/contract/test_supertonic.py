@@ -1,14 +1,15 @@
 """Voices whose graphs run in a loop, on what the others return, and finish on the host."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 
+from tests.texts import write_set
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.config import data_file
@@ -18,21 +19,11 @@ from tts_compress.models.base import Speaking
 from tts_compress.models.integers import count_integer_layers
 from tts_compress.onnx.quantize.prepare import optimize
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
 _TEXT = "Hello  there , “you” – e.g., me"
 
 
 def _write_set(folder: Path) -> Path:
-    path = folder / "texts.toml"
-    path.write_text(
-        'version = 1\nname = "two"\nlanguage = "en-us"\ntexts = ["Go on.", "The rain stopped."]\n'
-        '[card]\nsummary = "s"\nsource = "s"\nlicence = "s"\ncomposition = "s"\n',
-        encoding="utf-8",
-    )
-    return path
+    return write_set(folder / "texts.toml", ["Go on.", "The rain stopped."])
 
 
 @pytest.mark.parametrize(

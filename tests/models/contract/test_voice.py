@@ -1,15 +1,16 @@
 """Voices that speak by their contract, through every command."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto
 
+from tests.texts import write_set
 from tts_compress.artifact import TrainingRecord
 from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
@@ -21,10 +22,6 @@ from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _IDS = "ids: 43 50 83 156 54 57 16 46"
 
@@ -330,12 +327,11 @@ def test_ids_are_evaluated_and_calibrated_on_without_words(
 ) -> None:
     """No recognizer, no transcripts, no origin of texts."""
     ids = [f"ids: 5 9 {n} 7 8" for n in (3, 4, 6)]
-    head = f'version = 1\nname = "ids"\nlanguage = "en-us"\ntexts = {json.dumps(ids)}\n'
-    (tmp_path / "set.toml").write_text(head, encoding="utf-8")
+    calibration = write_set(tmp_path / "ids.toml", ids)
     suite = {"version": 1, "name": "ids", "language": "en-us", "recognizer": "none"}
     suite |= {"normalizer": "en-v1", "seeds": [0], "utterances": [{"text": one} for one in ids]}
     path = make_vits()
-    small = compress(load(path), "int8-static", calibration=tmp_path / "set.toml")
+    small = compress(load(path), "int8-static", calibration=calibration)
     found = evaluate(
         path,
         small,

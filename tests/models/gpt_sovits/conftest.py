@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,6 @@ import pytest
 from tts_compress.models.gpt_sovits.source import GptSovitsSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from torch import Tensor
 
 HEADERS = {

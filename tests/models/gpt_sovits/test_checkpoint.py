@@ -1,11 +1,11 @@
 """Files of torch's format are read whatever they begin with, and nothing in them is executed."""
 
-from __future__ import annotations
-
 import os
 import pathlib
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,9 +16,6 @@ from tts_compress.models.gpt_sovits.checkpoint import read_torch_file
 
 torch = pytest.importorskip("torch")
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -1,9 +1,9 @@
 """T2S models and synthesizers are read and written as upstream does it."""
 
-from __future__ import annotations
-
 import io
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -21,9 +21,6 @@ from tts_compress.models.gpt_sovits.checkpoint import (
 
 torch = pytest.importorskip("torch")
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _EVERY_EXAMPLE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150

@@ -1,18 +1,13 @@
 """Needs of upstream's text frontends: met, or one line states how to get them."""
 
-from __future__ import annotations
-
 import os
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits import loading
 from tts_compress.models.gpt_sovits.loading import check_frontend, words_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.fixture(autouse=True)

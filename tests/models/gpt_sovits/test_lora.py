@@ -1,9 +1,8 @@
 """Changes of low rank are added to the weights they change, as upstream adds them."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -13,9 +12,6 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.models.gpt_sovits.checkpoint import Checkpoint  # noqa: E402
 from tts_compress.models.gpt_sovits.loading import fill, merge_lora  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FILE = Path("a.pth")
 _LINEAR = "cfm.to_q"

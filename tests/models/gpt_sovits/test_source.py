@@ -1,10 +1,9 @@
 """A spec names upstream's configuration, its two files in either order, or an artifact."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,8 +14,6 @@ from tts_compress.models.gpt_sovits.source import GptSovitsSource, find_source
 pytest.importorskip("torch")
 yaml = pytest.importorskip("yaml")
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FOLDER = Path("GPT_SoVITS/pretrained_models")
 _NETWORKS = ("chinese-roberta-wwm-ext-large", "chinese-hubert-base")

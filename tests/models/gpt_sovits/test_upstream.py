@@ -1,21 +1,16 @@
 """The side effects of importing GPT-SoVITS' modules are undone."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from tts_compress.models.checkout import Checkout
 from tts_compress.models.gpt_sovits import GPT_SOVITS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _SPEAKER = """
 import logging, os, sys

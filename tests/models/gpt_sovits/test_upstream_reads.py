@@ -1,12 +1,11 @@
 """Files that are written here are read by upstream's own loaders, where a clone is at hand."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,6 @@ from tts_compress.models.gpt_sovits.checkpoint import VERSIONS, read_sovits, wri
 
 pytest.importorskip("torch")
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 # In a process of its own: the modules it brings would be in the way of another system's.
 _PROGRAM = """

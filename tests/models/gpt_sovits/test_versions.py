@@ -1,19 +1,15 @@
 """Marks, checksums, settings and tensors identify versions, never the size of a file."""
 
-from __future__ import annotations
-
 import hashlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS, read_mark, sovits_version
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _FILE = Path("a.pth")
 _V1 = {"enc_p.text_embedding.weight": (322, 192), "dec.conv_pre.weight": (512, 192, 7)}

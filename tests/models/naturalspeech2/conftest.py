@@ -1,19 +1,15 @@
 """Files of NaturalSpeech2 as Amphion's trainer lays them out, without anything of Amphion."""
 
-from __future__ import annotations
-
 import copy
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tts_compress.models.naturalspeech2 import AMPHION
 from tts_compress.models.naturalspeech2.network import CODEC, CODEC_VARIABLE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _ENCODER = {
     "encoder_layer": 6,

@@ -1,9 +1,9 @@
 """A folder's content is found without Amphion; errors name what it lacks and what to do."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,6 @@ from tts_compress.models.naturalspeech2.network import (
     NS2Source,
     check_settings,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _source(folder: Path) -> NS2Source:

@@ -1,8 +1,8 @@
 """Checkpoints are read without running them, and fill the modules they belong to."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +12,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("safetensors")
 
 from tts_compress.models.naturalspeech2.network import fill, find_tables  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-    from pathlib import Path
 
 
 def _module() -> Any:

@@ -1,9 +1,8 @@
 """Configurations are read as Amphion reads them, and checked before upstream's code gets them."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,9 +16,6 @@ from tts_compress.models.naturalspeech2.network import (
     read_config,
     read_settings,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _LEAVES = st.none() | st.booleans() | st.integers() | st.text()
 _VALUES = st.recursive(

@@ -1,10 +1,10 @@
 """Torchaudio's stand-in agrees with independent implementations of the same definitions."""
 
-from __future__ import annotations
-
 import sys
+from collections.abc import Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +13,6 @@ from tts_compress.errors import ModelError
 
 torch = pytest.importorskip("torch")
 stand_in = pytest.importorskip("tts_compress.models.stand_ins")
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture

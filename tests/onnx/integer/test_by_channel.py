@@ -10,27 +10,26 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
+from tests.measures import snr_db
+from tests.onnx.conversion import make_calls, prepared
+from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import ChannelCodes
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.graph import copy_model
-from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
     choose_eight_bits,
     convert,
     count_operators,
-    prepare_conversion,
 )
 from tts_compress.onnx.quantize.prepare import open_optimized
 from tts_compress.onnx.session import open_session
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import Calibration, Format, Recipe, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tts_compress.onnx.session import Feeds
+    pass
 
 _LOUDNESS = np.logspace(-2, 0, 18).astype(np.float32)
 """Loudness of each channel of the input."""
@@ -52,21 +51,12 @@ def _network(operator: str) -> onnx.ModelProto:
         "v": generator.normal(0, 0.2, (20, 24, 3)),
     }
     nodes = [
-        helper.make_node(
-            operator, ["x", "w", "b"], ["c"], f"/net/layer/{operator}", **_ATTRIBUTES[operator]
-        ),
-        helper.make_node("LeakyRelu", ["c"], ["d"], "/net/LeakyRelu", alpha=0.1),
-        helper.make_node("Conv", ["d", "v"], ["e"], "/net/next/Conv", pads=[1, 1]),
-        helper.make_node("Mul", ["e", "e"], ["y"], "/net/Mul"),
+        make_node(operator, "x w b", "c", f"/net/layer/{operator}", **_ATTRIBUTES[operator]),
+        make_node("LeakyRelu", "c", "d", "/net/LeakyRelu", alpha=0.1),
+        make_node("Conv", "d v", "e", "/net/next/Conv", pads=[1, 1]),
+        make_node("Mul", "e e", "y", "/net/Mul"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "by channel",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 18, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    return make_model(nodes, {"x": ["batch", 18, "t"]}, {"y": None}, tensors)
 
 
 def _signal(seed: int, batch: int = 1) -> Any:
@@ -75,36 +65,14 @@ def _signal(seed: int, batch: int = 1) -> Any:
     return (noise * _LOUDNESS[:, None]).astype(np.float32)
 
 
-def _calls() -> Calls:
-    def feeds() -> Iterator[Feeds]:
-        for seed in range(8):
-            yield {"x": _signal(seed)}
-
-    return Calls(feeds=feeds, total=8)
+_CALLS = make_calls(lambda seed: {"x": _signal(seed)})
 
 
-def _recipe(activations: str, form: Format = "qoperator", match: str = "*") -> Recipe:
-    rule = {"match": match, "weights": "int8", "activations": activations}
-    return Recipe(
-        version=1,
-        family="onnx",
-        scheme="int8",
-        summary="a test",
-        format=form,
-        calibration=Calibration(),
-        component=(Rule.model_validate(rule),),
-    )
-
-
-def _conversion(operator: str, activations: str, match: str = "*") -> Conversion:
-    network = _network(operator)
-    return prepare_conversion(
-        lambda: copy_model(network),
-        _recipe(activations, match=match),
-        _calls(),
-        batch_one=False,
-        progress=Silent(),
-    )
+def _conversion(
+    operator: str, activations: str, match: str = "*", form: str = "qoperator"
+) -> Conversion:
+    recipe = make_recipe({"match": match, "activations": activations}, format=form)
+    return prepared(_network(operator), recipe, _CALLS, batch_one=False)
 
 
 def _run(model: onnx.ModelProto, x: Any, output: str | None = None) -> Any:
@@ -158,10 +126,10 @@ def _scales(rows: Any) -> Any:
 @pytest.mark.parametrize("activations", ["channels", "inputs"])
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
 def test_arithmetic_is_that_of_the_rounded_numbers(
-    operator: str, activations: str, batch: int, snr_db: Callable[[Any, Any], float]
+    operator: str, activations: str, batch: int
 ) -> None:
     """Also at the edges, where a channel's own code stands for zero."""
-    conversion = _conversion(operator, activations, "net.layer")
+    conversion = _conversion(operator, activations, match="net.layer")
     x = _signal(3, batch)
     made = _run(convert(conversion), x, "c")
     rounds = activations == "channels"
@@ -172,20 +140,20 @@ def test_arithmetic_is_that_of_the_rounded_numbers(
     assert snr_db(expected[..., :6], made[..., :6]) > (45 if rounds else 90)
 
 
-def test_channels_of_any_loudness_are_kept(snr_db: Callable[[Any, Any], float]) -> None:
+def test_channels_of_any_loudness_are_kept() -> None:
     x, outputs = _signal(9), {}
     exact = _run(_network("Conv"), x)
     for activations in ("static", "channels", "inputs"):
-        conversion = choose_eight_bits(_conversion("Conv", activations), _calls(), Silent())
+        conversion = choose_eight_bits(_conversion("Conv", activations), _CALLS, Silent())
         outputs[activations] = snr_db(exact, _run(convert(conversion), x))
     assert outputs["channels"] > outputs["static"] + 10
     assert outputs["inputs"] > outputs["channels"] + 1
     assert outputs["inputs"] > 29
 
 
-def test_gptq_minds_the_ranges_of_channels(snr_db: Callable[[Any, Any], float]) -> None:
+def test_gptq_minds_the_ranges_of_channels() -> None:
     nearest = _conversion("Conv", "inputs")
-    chosen = choose_eight_bits(nearest, _calls(), Silent())
+    chosen = choose_eight_bits(nearest, _CALLS, Silent())
     x = _signal(9)
     exact = _run(_network("Conv"), x)
     found = [snr_db(exact, _run(convert(conversion), x)) for conversion in (nearest, chosen)]
@@ -231,15 +199,8 @@ def test_layers_are_counted_and_no_neighbours_overflow(activations: str) -> None
 
 @pytest.mark.parametrize("activations", ["channels", "inputs"])
 def test_the_portable_form_has_no_such_operators(activations: str) -> None:
-    network = _network("Conv")
     with pytest.raises(QuantizationError, match="make the recipe's format 'qoperator'"):
-        prepare_conversion(
-            lambda: copy_model(network),
-            _recipe(activations, form="qdq"),
-            _calls(),
-            batch_one=True,
-            progress=Silent(),
-        )
+        _conversion("Conv", activations, form="qdq")
 
 
 def test_codes_of_channels_hold_zero_and_a_share_of_the_widest() -> None:

@@ -1,18 +1,17 @@
 """Sums become real where a stream ends, and where all of it is narrow; the others stay codes."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.graphs import make_model, make_node, operators_of, run_model
+from tests.onnx.integer.emitted import emitted
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.integer import emit_integer, make_residuals_float, observed_tensors
+from tts_compress.onnx.integer import make_residuals_float
 
 _NARROW, _WIDE = 16, 32
 """Channels of streams that become real altogether, and where they end."""
@@ -20,28 +19,24 @@ _NARROW, _WIDE = 16, 32
 
 def _conv(output: str, source: str) -> onnx.NodeProto:
     name = f"/{output}/Conv"
-    return helper.make_node("Conv", [source, f"{output}.w"], [output], name, pads=[1, 1])
-
-
-def _node(op: str, inputs: str, output: str) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), [output], f"/{output}/{op}")
+    return make_node("Conv", f"{source} {output}.w", output, name, pads=[1, 1])
 
 
 def _model(channels: int = _NARROW) -> onnx.ModelProto:
     """Two residual layers, whose streams are summed, and a last convolution that stays in FP32."""
     nodes = [
         _conv("first", "x"),
-        _node("LeakyRelu", "first", "first.act"),
+        make_node("LeakyRelu", "first", "first.act"),
         _conv("one", "first.act"),
-        _node("Add", "one first", "one.out"),
-        _node("LeakyRelu", "one.out", "one.act"),
+        make_node("Add", "one first", "one.out"),
+        make_node("LeakyRelu", "one.out", "one.act"),
         _conv("two", "one.act"),
-        _node("Add", "two one.out", "two.out"),
+        make_node("Add", "two one.out", "two.out"),
         _conv("three", "one.act"),
-        _node("Add", "three one.out", "three.out"),
-        _node("Add", "two.out three.out", "sum"),
-        _node("Mul", "sum half", "mean"),
-        _node("LeakyRelu", "mean", "last.act"),
+        make_node("Add", "three one.out", "three.out"),
+        make_node("Add", "two.out three.out", "sum"),
+        make_node("Mul", "sum half", "mean"),
+        make_node("LeakyRelu", "mean", "last.act"),
         _conv("y", "last.act"),
     ]
     generator = np.random.default_rng(0)
@@ -49,34 +44,22 @@ def _model(channels: int = _NARROW) -> onnx.ModelProto:
     names = ("first", "one", "two", "three", "y")
     weights = {f"{name}.w": generator.normal(0, 0.15, shape) for name in names}
     weights["half"] = np.array(0.5)
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", channels, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(v.astype(np.float32), name) for name, v in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    return make_model(nodes, {"x": ["b", channels, "t"]}, {"y": None}, weights)
 
 
 _PLAN = frozenset({"first", "one", "two", "three"})
 
 
-def _run(model: onnx.ModelProto, length: int, wanted: tuple[str, ...] = ("y",)) -> list[Any]:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted
-    )
-    session = onnxruntime.InferenceSession(
-        copy.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    # Loud at the end, as speech is now and then.
+def _run(model: onnx.ModelProto, length: int, *wanted: str) -> list[Any]:
+    return run_model(model, _signal(model, length), *wanted)
+
+
+def _signal(model: onnx.ModelProto, length: int) -> dict[str, Any]:
+    """Return noise that is loud at the end, as speech is now and then."""
     channels = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
     x = np.random.default_rng(length).normal(size=(2, channels, length))
     x[..., length // 2 :] *= 20
-    return list(session.run(None, {"x": x.astype(np.float32)}))
+    return {"x": x.astype(np.float32)}
 
 
 def _made_float(model: onnx.ModelProto, plan: frozenset[str]) -> tuple[onnx.ModelProto, int]:
@@ -85,13 +68,9 @@ def _made_float(model: onnx.ModelProto, plan: frozenset[str]) -> tuple[onnx.Mode
     return graph.model, made
 
 
-def _emit(model: onnx.ModelProto, length: int) -> onnx.ModelProto:
-    """Return a model with its planned part on codes, calibrated on a call."""
-    names = tuple(observed_tensors(model, _PLAN))
-    seen = zip(names, _run(model, length, names), strict=True)
-    graph = Graph(model)
-    emit_integer(graph, _PLAN, {name: (float(v.min()), float(v.max())) for name, v in seen})
-    return graph.model
+def _emit(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with its planned part on codes."""
+    return emitted(model, _PLAN, _signal(model, 64))
 
 
 @pytest.mark.parametrize("length", [1, 7, 32])
@@ -120,8 +99,7 @@ def test_part_of_a_sum_that_others_read_is_kept() -> None:
     model.graph.output.append(helper.make_tensor_value_info("two.out", TensorProto.FLOAT, None))
     after, made = _made_float(model, _PLAN)
     assert made == 2
-    wanted = ("y", "two.out")
-    for expected, found in zip(_run(model, 9, wanted), _run(after, 9, wanted), strict=True):
+    for expected, found in zip(_run(model, 9), _run(after, 9), strict=True):
         assert np.allclose(expected, found, rtol=1e-5, atol=1e-4)
 
 
@@ -129,9 +107,8 @@ def test_what_a_wide_convolution_adds_is_a_code_of_its_own() -> None:
     """A product of copied neighbours, which returns real numbers, takes longer than QLinearConv."""
     kinds = {}
     for channels in (_NARROW, _WIDE):
-        model = _made_float(_model(channels), _PLAN)[0]
-        _emit(model, 64)
-        kinds[channels] = Counter(node.op_type for node in model.graph.node)
+        model = _emit(_made_float(_model(channels), _PLAN)[0])
+        kinds[channels] = Counter(operators_of(model))
     assert kinds[_NARROW]["MatMulIntegerToFloat"] == 3
     assert kinds[_WIDE]["MatMulIntegerToFloat"] == 0
 
@@ -140,7 +117,7 @@ def test_less_noise_where_it_is_quiet() -> None:
     """A quarter of the noise of these four layers came from three sums."""
 
     def noise(model: onnx.ModelProto) -> float:
-        difference = _run(_emit(model, 64), 64)[0] - _run(_model(), 64)[0]
+        difference = _run(_emit(model), 64)[0] - _run(_model(), 64)[0]
         return float(np.square(difference[..., :24]).mean())
 
     assert noise(_made_float(_model(), _PLAN)[0]) < 0.8 * noise(_model())

@@ -1,14 +1,13 @@
 """Lengths that are known to be divisible, and those that are not."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.graphs import make_model
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.region import length_divisors
 
@@ -16,17 +15,12 @@ from tts_compress.onnx.integer.region import length_divisors
 def _known(*layers: tuple[str, str, str, dict[str, Any]]) -> dict[str, int]:
     generator = np.random.default_rng(0)
     shapes = {"w3": (8, 8, 3), "up": (8, 8, 8), "third": (1,), "square": (8, 8, 3, 3)}
-    graph = helper.make_graph(
+    model: onnx.ModelProto = make_model(
         [helper.make_node(op, i.split(), [o], o, **a) for op, i, o, a in layers],
-        "lengths",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, "time"])],
-        [helper.make_tensor_value_info(layers[-1][2], TensorProto.FLOAT, None)],
-        [
-            numpy_helper.from_array(generator.normal(size=shape).astype(np.float32), name)
-            for name, shape in shapes.items()
-        ],
+        {"x": [1, 8, "time"]},
+        {layers[-1][2]: None},
+        {name: generator.normal(size=shape) for name, shape in shapes.items()},
     )
-    model: onnx.ModelProto = helper.make_model(graph)
     return length_divisors(Graph(model))
 
 

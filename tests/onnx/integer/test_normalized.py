@@ -1,18 +1,17 @@
 """Convolutions that a normalization over time reads: codes with a range for every channel."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node, operators_of, run_model
+from tests.onnx.integer.emitted import emitted
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.integer import emit_integer, observed_tensors
+from tts_compress.onnx.integer import observed_tensors
 from tts_compress.onnx.quantize.equalize import equalize_channels
 
 _CHANNELS = 16
@@ -24,15 +23,15 @@ def _model(*, normalized: bool = True) -> onnx.ModelProto:
     norm = "InstanceNormalization" if normalized else "Identity"
     extra = ["scale", "shift"] if normalized else []
     nodes = [
-        helper.make_node("Conv", ["x", "first.w", "first.b"], ["first"], "first", pads=[1, 1]),
+        make_node("Conv", "x first.w first.b", "first", pads=[1, 1]),
         helper.make_node(norm, ["first", *extra], ["n1"], "n1"),
-        helper.make_node("Sin", ["n1"], ["a1"], "a1"),
-        helper.make_node("Conv", ["a1", "second.w"], ["second"], "second", pads=[1, 1]),
-        helper.make_node("Add", ["second", "x"], ["stream"], "stream"),
+        make_node("Sin", "n1", "a1"),
+        make_node("Conv", "a1 second.w", "second", pads=[1, 1]),
+        make_node("Add", "second x", "stream"),
         helper.make_node(norm, ["stream", *extra], ["n2"], "n2"),
-        helper.make_node("Add", ["n2", "stream"], ["a2"], "a2"),
-        helper.make_node("Conv", ["a2", "last.w"], ["last"], "last", pads=[1, 1]),
-        helper.make_node("Tanh", ["last"], ["y"], "y"),
+        make_node("Add", "n2 stream", "a2"),
+        make_node("Conv", "a2 last.w", "last", pads=[1, 1]),
+        make_node("Tanh", "last", "y"),
     ]
     generator = np.random.default_rng(0)
     values = {f"{n}.w": generator.normal(0, 0.15, (_CHANNELS, _CHANNELS, 3)) for n in _PLAN}
@@ -41,30 +40,13 @@ def _model(*, normalized: bool = True) -> onnx.ModelProto:
     values["second.w"][1] *= 100
     values["first.b"] = generator.normal(0, 0.1, _CHANNELS)
     values |= {"scale": np.ones(_CHANNELS), "shift": np.zeros(_CHANNELS)}
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", _CHANNELS, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(v.astype(np.float32), k) for k, v in sorted(values.items())],
+    return make_model(
+        nodes, {"x": ["b", _CHANNELS, "t"]}, {"y": None}, dict(sorted(values.items()))
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
 
 
 def _x(length: int = 200) -> dict[str, Any]:
     return {"x": np.random.default_rng(1).normal(size=(1, _CHANNELS, length)).astype(np.float32)}
-
-
-def _run(model: onnx.ModelProto, wanted: tuple[str, ...]) -> list[Any]:
-    copy = copy_model(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in wanted
-    )
-    session = onnxruntime.InferenceSession(
-        copy.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    return list(session.run(None, _x()))
 
 
 def _prepared(model: onnx.ModelProto, *, equalized: bool) -> onnx.ModelProto:
@@ -75,15 +57,7 @@ def _prepared(model: onnx.ModelProto, *, equalized: bool) -> onnx.ModelProto:
 
 
 def _emitted(model: onnx.ModelProto, *, equalized: bool) -> onnx.ModelProto:
-    prepared = _prepared(model, equalized=equalized)
-    names = observed_tensors(prepared, _PLAN)
-    ranges = {
-        name: (float(value.min()), float(value.max()))
-        for name, value in zip(names, _run(prepared, tuple(names)), strict=True)
-    }
-    graph = Graph(prepared)
-    emit_integer(graph, _PLAN, ranges)
-    return graph.model
+    return emitted(_prepared(model, equalized=equalized), _PLAN, _x())
 
 
 def _snr(expected: Any, found: Any) -> float:
@@ -94,12 +68,14 @@ def _snr(expected: Any, found: Any) -> float:
 
 def test_factors_leave_the_graph_equal() -> None:
     model = _model()
-    expected, found = (_run(m, ("y",))[0] for m in (model, _prepared(model, equalized=True)))
+    expected, found = (
+        run_model(m, _x(), "y")[0] for m in (model, _prepared(model, equalized=True))
+    )
     assert np.abs(expected - found).max() <= 1e-5
 
 
 def test_normalized_results_are_codes_and_all_others_are_real() -> None:
-    operators = Counter(node.op_type for node in _emitted(_model(), equalized=True).graph.node)
+    operators = Counter(operators_of(_emitted(_model(), equalized=True)))
     assert operators["QLinearConv"] == 2
     assert operators["MatMulIntegerToFloat"] == 1  # `last` has nothing behind it that normalizes
     assert operators["QLinearAdd"] == 0
@@ -110,26 +86,24 @@ def test_normalized_results_are_codes_and_all_others_are_real() -> None:
 
 def test_what_is_added_last_to_a_normalized_stream_is_codes_too() -> None:
     model = _model()
-    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["last", "stream"], ["y"], "y"))
-    operators = Counter(node.op_type for node in _emitted(model, equalized=True).graph.node)
+    model.graph.node[-1].CopyFrom(make_node("Add", "last stream", "y"))
+    operators = Counter(operators_of(_emitted(model, equalized=True)))
     assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (3, 0)
 
 
 def test_a_constant_that_sums_share_joins_no_streams() -> None:
     model = _model()
-    model.graph.node[-1].CopyFrom(helper.make_node("Add", ["last", "first.b3"], ["y"], "y"))
-    model.graph.node.insert(1, helper.make_node("Add", ["first", "first.b3"], ["more"], "more"))
+    model.graph.node[-1].CopyFrom(make_node("Add", "last first.b3", "y"))
+    model.graph.node.insert(1, make_node("Add", "first first.b3", "more"))
     model.graph.node[2].input[0] = "more"
     value = np.ones((1, _CHANNELS, 1), np.float32)
     model.graph.initializer.append(numpy_helper.from_array(value, "first.b3"))
-    operators = Counter(node.op_type for node in _emitted(model, equalized=True).graph.node)
+    operators = Counter(operators_of(_emitted(model, equalized=True)))
     assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (2, 1)
 
 
 def test_without_a_normalization_results_are_real() -> None:
-    operators = Counter(
-        node.op_type for node in _emitted(_model(normalized=False), equalized=True).graph.node
-    )
+    operators = Counter(operators_of(_emitted(_model(normalized=False), equalized=True)))
     assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (0, 3)
 
 
@@ -138,7 +112,7 @@ def test_quiet_channels_keep_their_bits(*, equalized: bool, least: int) -> None:
     model = _model()
     small = _emitted(model, equalized=equalized)
     for tensor in ("n1", "n2"):
-        (expected,), (found,) = _run(model, (tensor,)), _run(small, (tensor,))
+        (expected,), (found,) = run_model(model, _x(), tensor), run_model(small, _x(), tensor)
         worst = _snr(expected, found)
         assert worst > least
         assert equalized or worst < 20
@@ -148,5 +122,5 @@ def test_a_result_that_the_caller_reads_is_not_divided() -> None:
     model = _model()
     model.graph.output.append(helper.make_tensor_value_info("first", TensorProto.FLOAT, None))
     prepared = _prepared(model, equalized=True)
-    expected, found = (_run(m, ("first",))[0] for m in (model, prepared))
+    expected, found = (run_model(m, _x(), "first")[0] for m in (model, prepared))
     assert np.array_equal(expected, found)

@@ -1,14 +1,10 @@
 """Tensors that are channels-last on both sides are not transposed in between."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import numpy as np
 import onnx
-import onnxruntime as ort
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node, operators_of, run_model
+from tests.measures import snr_db
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer import emit_integer
 from tts_compress.onnx.rewrite.normalization import fuse_normalization
@@ -26,36 +22,29 @@ def _encoder() -> onnx.ModelProto:
         "two": np.array(2.0),
         "epsilon": np.array(1e-5),
     }
-    nodes: list[tuple[str, str, str, dict[str, Any]]] = [
-        ("Conv", "x w0", "p", {}),
-        ("Erf", "p", "e", {}),
-        ("Conv", "e w1", "h", {}),
-        ("Add", "e h", "r", {}),
-        ("ReduceMean", "r", "mean", {"axes": [1]}),
-        ("Sub", "r mean", "centred", {}),
-        ("Pow", "centred two", "squared", {}),
-        ("ReduceMean", "squared", "variance", {"axes": [1]}),
-        ("Add", "variance epsilon", "above", {}),
-        ("Sqrt", "above", "deviation", {}),
-        ("Div", "centred deviation", "normal", {}),
-        ("Mul", "normal scale", "scaled", {}),
-        ("Add", "scaled shift", "n", {}),
-        ("Conv", "n w2", "g", {"pads": [1, 1]}),
-        ("Add", "n g", "y", {}),
+    nodes = [
+        make_node("Conv", "x w0", "p"),
+        make_node("Erf", "p", "e"),
+        make_node("Conv", "e w1", "h"),
+        make_node("Add", "e h", "r"),
+        make_node("ReduceMean", "r", "mean", axes=[1]),
+        make_node("Sub", "r mean", "centred"),
+        make_node("Pow", "centred two", "squared"),
+        make_node("ReduceMean", "squared", "variance", axes=[1]),
+        make_node("Add", "variance epsilon", "above"),
+        make_node("Sqrt", "above", "deviation"),
+        make_node("Div", "centred deviation", "normal"),
+        make_node("Mul", "normal scale", "scaled"),
+        make_node("Add", "scaled shift", "n"),
+        make_node("Conv", "n w2", "g", pads=[1, 1]),
+        make_node("Add", "n g", "y"),
     ]
-    graph = helper.make_graph(
-        [helper.make_node(op, i.split(), [o], o, **a) for op, i, o, a in nodes],
-        "encoder",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, "time"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in constants.items()],
+    return make_model(
+        nodes,
+        {"x": [1, 16, "time"]},
+        {"y": None},
+        constants,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
-
-
-def _run(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return np.asarray(session.run(None, {"x": x})[0])
 
 
 def test_a_residual_stream_is_turned_at_its_ends_only() -> None:
@@ -66,11 +55,10 @@ def test_a_residual_stream_is_turned_at_its_ends_only() -> None:
     convolutions = frozenset({"p", "h", "g"})
     ranges = {"x": (-4.0, 4.0), "e": (-1.0, 1.0), "n": (-4.0, 4.0)}
     emit_integer(graph, convolutions, ranges)
-    types = [node.op_type for node in graph.model.graph.node]
+    types = operators_of(graph.model)
     assert types.count("MatMulIntegerToFloat") == 3
     # The input's codes, and both parts of the last sum, which the caller gets channels first.
     assert types.count("Transpose") == 3
     x = np.random.default_rng(1).normal(size=(1, 16, 29)).astype(np.float32)
-    expected, found = _run(model, x), _run(graph.model, x)
-    error = np.square(expected - found).mean()
-    assert 10 * np.log10(np.square(expected).mean() / error) > 35
+    expected, result = (run_model(m, {"x": x})[0] for m in (model, graph.model))
+    assert snr_db(expected, result) > 35

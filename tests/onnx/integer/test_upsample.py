@@ -1,15 +1,12 @@
 """Transposed convolutions as ordinary ones: equal to rounding, refused where they are not equal."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node, run_model
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.emitter import integer_form
 
@@ -29,10 +26,10 @@ class Case:
 def _model(case: Case) -> onnx.ModelProto:
     generator = np.random.default_rng(0)
     weight = generator.normal(size=(6, 4 // case.group, case.kernel)).astype(np.float32)
-    node = helper.make_node(
+    node = make_node(
         "ConvTranspose",
-        ["x", "weight"],
-        ["y"],
+        "x weight",
+        "y",
         "up",
         strides=[case.stride],
         pads=list(case.pads),
@@ -40,15 +37,9 @@ def _model(case: Case) -> onnx.ModelProto:
         dilations=[case.dilation],
         group=case.group,
     )
-    graph = helper.make_graph(
-        [node],
-        "upsampling",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 6, "time"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4, "samples"])],
-        [numpy_helper.from_array(weight, "weight")],
+    return make_model(
+        [node], {"x": ["batch", 6, "time"]}, {"y": ["batch", 4, "samples"]}, {"weight": weight}
     )
-    opsets = [helper.make_opsetid("", 15)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
 EXACT = {
@@ -69,8 +60,7 @@ def test_equal_to_the_transposed_convolution(case: Case, length: int) -> None:
     assert form is not None
     plain = form.convolution
     x = np.random.default_rng(1).normal(size=(2, 6, length)).astype(np.float32)
-    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    expected = np.asarray(session.run(None, {"x": x})[0])
+    (expected,) = run_model(model, {"x": x})
     padded = np.pad(x, ((0, 0), (0, 0), plain.pads))
     windows = np.lib.stride_tricks.sliding_window_view(padded, plain.weight.shape[2], axis=2)
     frames = np.einsum("bitk,oik->bto", windows, plain.weight)

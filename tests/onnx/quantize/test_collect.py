@@ -1,20 +1,19 @@
 """Watching a graph while it runs."""
 
-from __future__ import annotations
-
 import gc
 import json
 import tracemalloc
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.ranges import choose_range
 from tts_compress.onnx.quantize.collect import (
@@ -24,12 +23,8 @@ from tts_compress.onnx.quantize.collect import (
     collect,
     collect_extremes,
 )
+from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.recipe import Calibration
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tts_compress.onnx.session import Feeds
 
 _OBSERVERS = ("minmax", "percentile", "entropy", "mse")
 
@@ -38,15 +33,11 @@ _OBSERVERS = ("minmax", "percentile", "entropy", "mse")
 def graph() -> onnx.ModelProto:
     """`middle = sqrt(x)`, `y = 2 middle`, of any length."""
     nodes = [
-        helper.make_node("Sqrt", ["x"], ["middle"]),
-        helper.make_node("Mul", ["middle", "two"], ["y"]),
+        make_node("Sqrt", "x", "middle"),
+        make_node("Mul", "middle two", "y"),
     ]
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "c", "t"]) for name in "xy"
-    ]
-    two = numpy_helper.from_array(np.array(2, np.float32), "two")
-    made = helper.make_graph(nodes, "g", values[:1], values[1:], [two])
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    shape = ["b", "c", "t"]
+    return make_model(nodes, {"x": shape}, {"y": shape}, {"two": np.array(2.0)})
 
 
 def _calls(count: int, length: int = 50) -> Iterator[dict[str, Any]]:
@@ -105,13 +96,10 @@ def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
 ) -> None:
     """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
     names = ["x", *(f"t{index}" for index in range(12))]
-    nodes = [helper.make_node("Sqrt", [source], [made], made) for source, made in pairwise(names)]
-    nodes.append(helper.make_node("Sqrt", [names[-1]], ["y"], "y"))
-    values = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "c", "t"]) for name in "xy"
-    ]
-    chain = helper.make_graph(nodes, "g", values[:1], values[1:])
-    model = helper.make_model(chain, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    nodes = [make_node("Sqrt", source, made) for source, made in pairwise(names)]
+    nodes.append(make_node("Sqrt", f"{names[-1]}", "y"))
+    shape = ["b", "c", "t"]
+    model = make_model(nodes, {"x": shape}, {"y": shape})
     observed, _ = _watched(model, names[1:], watch)
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
@@ -160,14 +148,10 @@ def test_extremes_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> Non
         collect_extremes(graph, ["middle"], [{"x": infinite}])
 
 
-def test_extremes_want_calls(graph: onnx.ModelProto) -> None:
+@pytest.mark.parametrize("observe", [collect, collect_extremes])
+def test_no_calls_are_an_error(graph: onnx.ModelProto, observe: Callable[..., object]) -> None:
     with pytest.raises(QuantizationError, match="is the calibration set empty"):
-        collect_extremes(graph, ["x"], [])
-
-
-def test_no_calls_are_an_error(graph: onnx.ModelProto) -> None:
-    with pytest.raises(QuantizationError, match="is the calibration set empty"):
-        collect(graph, ["x"], [])
+        observe(graph, ["x"], [])
 
 
 def test_no_tensors_need_no_run(graph: onnx.ModelProto) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,27 +10,22 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
+from tests.graphs import make_body, make_model, make_node
+from tests.measures import snr_db
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import choose_range
-from tts_compress.onnx.graph import copy_model
+from tts_compress.numerics.ranges import Range, choose_range
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
-from tts_compress.onnx.quantize.decisions import count_decisions
+from tts_compress.onnx.quantize.decisions import Decision, count_decisions
 from tts_compress.onnx.quantize.operators import observed_tensors, store_weights
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.numerics.ranges import Range
-    from tts_compress.onnx.graph import Graph
-    from tts_compress.onnx.quantize.decisions import Decision
-
     Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
-    Snr = Callable[[Any, Any], float]
 
 _STATIC = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
 _WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {
@@ -65,7 +61,7 @@ def _run(model: onnx.ModelProto, signal: Any) -> Any:
 
 @pytest.mark.parametrize("way", _WAYS)
 def test_output_stays_near_and_counts_are_as_promised(
-    decided: Decided, chain: onnx.ModelProto, signal: Any, snr_db: Snr, way: str
+    decided: Decided, chain: onnx.ModelProto, signal: Any, way: str
 ) -> None:
     rules, least = _WAYS[way]
     graph, decisions = decided(*rules)
@@ -80,21 +76,17 @@ def test_output_stays_near_and_counts_are_as_promised(
 
 def _squeezed_if(name: str) -> onnx.NodeProto:
     """Return `name.squeeze(1)` as torch exports it where it does not know the channels."""
-    none = onnx.helper.make_tensor_value_info
     axes = onnx.numpy_helper.from_array(np.array([1]))
     squeeze = [
-        onnx.helper.make_node("Constant", [], [f"{name}.axes"], value=axes),
-        onnx.helper.make_node("Squeeze", [name, f"{name}.axes"], [f"{name}.squeezed"]),
+        make_node("Constant", "", f"{name}.axes", value=axes),
+        make_node("Squeeze", f"{name} {name}.axes", f"{name}.squeezed"),
     ]
-    keep = [onnx.helper.make_node("Identity", [name], [f"{name}.kept"])]
+    keep = [make_node("Identity", name, f"{name}.kept")]
     branches = {
-        branch: onnx.helper.make_graph(nodes, branch, [], [none(made, 1, None)])
-        for branch, nodes, made in (
-            ("then_branch", squeeze, f"{name}.squeezed"),
-            ("else_branch", keep, f"{name}.kept"),
-        )
+        "then_branch": make_body(squeeze, {}, {f"{name}.squeezed": None}),
+        "else_branch": make_body(keep, {}, {f"{name}.kept": None}),
     }
-    return onnx.helper.make_node("If", ["is_one"], [f"{name}.flat"], f"/net/{name}/If", **branches)
+    return make_node("If", "is_one", f"{name}.flat", f"/net/{name}/If", **branches)
 
 
 @pytest.fixture
@@ -103,30 +95,21 @@ def melody() -> onnx.ModelProto:
     generator = np.random.default_rng(0)
     shapes = {"pre.weight": (16, 8, 3), "f0.weight": (1, 16, 1), "n.weight": (1, 16, 1)}
     tensors = {name: generator.normal(0, 0.2, shape) for name, shape in shapes.items()}
-    make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
     nodes = [
-        make("Conv", ["x", "pre.weight"], ["h"], "/net/pre/Conv", pads=[1, 1]),
-        make("Conv", ["h", "f0.weight"], ["f0"], "/net/f0/Conv"),
-        make("Conv", ["h", "n.weight"], ["n"], "/net/n/Conv"),
-        make("Shape", ["x"], ["shape"], start=0, end=1),
-        make("ReduceProd", ["shape"], ["batch"], keepdims=0),
-        make("Cast", ["batch"], ["is_one"], to=onnx.TensorProto.BOOL),
+        make_node("Conv", "x pre.weight", "h", "/net/pre/Conv", pads=[1, 1]),
+        make_node("Conv", "h f0.weight", "f0", "/net/f0/Conv"),
+        make_node("Conv", "h n.weight", "n", "/net/n/Conv"),
+        make_node("Shape", "x", "shape", start=0, end=1),
+        make_node("ReduceProd", "shape", "batch", keepdims=0),
+        make_node("Cast", "batch", "is_one", to=onnx.TensorProto.BOOL),
         *map(_squeezed_if, ("f0", "n")),
-        make("Add", ["f0.flat", "n.flat"], ["y"], "/net/Add"),
+        make_node("Add", "f0.flat n.flat", "y", "/net/Add"),
     ]
-    graph = onnx.helper.make_graph(
-        nodes,
-        "melody",
-        [info("x", 1, ["b", 8, "t"])],
-        [info("y", 1, None)],
-        [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
-    )
-    opsets = [onnx.helper.make_opsetid("", 17)]
-    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    return make_model(nodes, {"x": ["b", 8, "t"]}, {"y": None}, tensors, opset=17)
 
 
 def test_convolutions_that_branches_read_are_fused(
-    decided: Decided, melody: onnx.ModelProto, signal: Any, snr_db: Snr
+    decided: Decided, melody: onnx.ModelProto, signal: Any
 ) -> None:
     """The branches read what was not rounded, so onnxruntime ran the convolutions in FP32."""
     rule = {"activations": "static", "operators": ("Conv",)}
@@ -138,7 +121,7 @@ def test_convolutions_that_branches_read_are_fused(
 
 @pytest.mark.parametrize("way", ["int8", "dynamic", "float16"])
 def test_branches_read_what_they_did(
-    decided: Decided, melody: onnx.ModelProto, signal: Any, snr_db: Snr, way: str
+    decided: Decided, melody: onnx.ModelProto, signal: Any, way: str
 ) -> None:
     """In half precision, too, a branch gets FP32."""
     rules, least = _WAYS[way]
@@ -162,9 +145,7 @@ def test_weights_of_16_bits_take_two_bytes(decided: Decided, kind: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["int8", "dynamic", "static", "float16"])
-def test_any_runtime_computes_the_same(
-    decided: Decided, signal: Any, snr_db: Snr, way: str
-) -> None:
+def test_any_runtime_computes_the_same(decided: Decided, signal: Any, way: str) -> None:
     """Against ONNX's own reference; one step of rounding may fall either way."""
     graph, decisions = decided(*_WAYS[way][0])
     converted = _convert(graph, decisions, signal)
@@ -239,24 +220,20 @@ def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
 @pytest.mark.parametrize("way", ["int8", "bfloat16"])
 @pytest.mark.parametrize("shape", [(300, 16), (1, 300, 16)])
 def test_table_of_positions_that_is_cut_is_stored_small(
-    decided: Decided, snr_db: Snr, way: str, shape: tuple[int, ...]
+    decided: Decided, way: str, shape: tuple[int, ...]
 ) -> None:
     """Transformers cut theirs to the length of the text. A small one stays in FP32."""
     generator = np.random.default_rng(0)
-    make, info = onnx.helper.make_node, onnx.helper.make_tensor_value_info
     tables = {"table": generator.normal(size=shape), "small": generator.normal(size=(20, 16))}
     bounds = {"zero": [0], "axis": [len(shape) - 2], "first": [0]}
     nodes = [
-        make("Slice", ["table", "zero", "n", "axis"], ["a"], "/net/positions/Slice"),
-        make("Slice", ["small", "zero", "n", "first"], ["b"], "/net/other/Slice"),
-        make("Add", ["a", "b"], ["y"], "/net/Add"),
+        make_node("Slice", "table zero n axis", "a", "/net/positions/Slice"),
+        make_node("Slice", "small zero n first", "b", "/net/other/Slice"),
+        make_node("Add", "a b", "y", "/net/Add"),
     ]
-    constants = [onnx.numpy_helper.from_array(v.astype(np.float32), n) for n, v in tables.items()]
-    constants += [onnx.numpy_helper.from_array(np.array(v), n) for n, v in bounds.items()]
-    source, made = info("n", onnx.TensorProto.INT64, [1]), info("y", 1, None)
-    graph = onnx.helper.make_graph(nodes, "positions", [source], [made], constants)
-    opsets = [onnx.helper.make_opsetid("", 17)]
-    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    constants = tables | {name: np.array(value) for name, value in bounds.items()}
+    sources = {"n": (onnx.TensorProto.INT64, [1])}
+    model = make_model(nodes, sources, {"y": None}, constants, opset=17)
     converted = _finish(*decided(*_WAYS[way][0], model=model), {})
     assert count_operators(converted) == {f"Slice {way}/none": 1}
     feeds = {"n": np.array([17])}

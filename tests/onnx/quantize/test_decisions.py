@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from tests.graphs import make_node
+from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
@@ -18,8 +21,6 @@ from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
 
 
@@ -75,16 +76,7 @@ def test_what_is_slower_in_integers_stays_real(
 ) -> None:
     monkeypatch.setattr("tts_compress.onnx.quantize.decisions._NARROWEST", narrowest)
     chain.graph.node[4].attribute.append(helper.make_attribute("pads", [1, 1]))
-    rules = ({"match": "*", "weights": "int8", "activations": "static"}, {"match": "*"})
-    recipe = Recipe(
-        version=1,
-        family="piper",
-        scheme="int8",
-        summary="test",
-        format="qoperator",
-        calibration=Calibration(),
-        component=tuple(Rule(**{"weights": "int8", **rule}) for rule in rules),  # type: ignore[arg-type]
-    )
+    recipe = make_recipe({"activations": "static"}, {}, format="qoperator")
     decisions = decide(prepare(chain), recipe)
     assert {d.module for d in decisions if d.activations == "static"} == set(static)
     assert {d.weights for d in decisions} == {"int8"}
@@ -104,9 +96,9 @@ def test_what_reads_an_upsampled_signal_can_be_left_out(
     weight = numpy_helper.from_array(np.ones((8, 8, 3), np.float32), "later.weight")
     chain.graph.initializer.append(weight)
     added = [
-        helper.make_node("LeakyRelu", ["e"], ["e.act"], "/net/Act"),
-        helper.make_node("Conv", ["e.act", "later.weight"], ["g"], "/net/three/Conv", pads=[1, 1]),
-        helper.make_node("Conv", ["g", "later.weight"], ["h"], "/net/four/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "e", "e.act", "/net/Act"),
+        make_node("Conv", "e.act later.weight", "g", "/net/three/Conv", pads=[1, 1]),
+        make_node("Conv", "g later.weight", "h", "/net/four/Conv", pads=[1, 1]),
     ]
     for place, node in enumerate(added, 5):
         chain.graph.node.insert(place, node)
@@ -183,7 +175,7 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
     table = numpy_helper.from_array(np.ones((4, 8), np.float32), "table")
     chain.graph.initializer.append(table)
     chain.graph.input.append(helper.make_tensor_value_info("ids", 7, ["b", "t"]))
-    chain.graph.node.append(helper.make_node("Gather", ["table", "ids"], ["z"], "/net/emb/Gather"))
+    chain.graph.node.append(make_node("Gather", "table ids", "z", "/net/emb/Gather"))
     chain.graph.output.append(helper.make_tensor_value_info("z", 1, ["b", "t", 8]))
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"

@@ -11,27 +11,27 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
+from tests.measures import snr_db
+from tests.onnx.conversion import make_calls, prepared
+from tests.rules import make_recipe
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
-from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.integer.emitter import integer_form, whole_kernel
-from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
     choose_eight_bits,
     convert,
     count_operators,
-    prepare_conversion,
 )
 from tts_compress.onnx.quantize.decisions import count_decisions
 from tts_compress.onnx.session import open_session
 from tts_compress.onnx.weight_codes import EightBits
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tts_compress.onnx.session import Feeds
+    pass
 
 _WEIGHTS = {"first": (24, 17, 3), "second": (32, 24, 4), "up": (32, 20, 8), "matrix": (20, 24)}
 _CASES: dict[str, tuple[str, str, set[str]]] = {
@@ -50,25 +50,15 @@ def network() -> onnx.ModelProto:
     tensors = {name: generator.normal(0, 0.2, shape) for name, shape in _WEIGHTS.items()}
     tensors |= {f"{name}.bias": generator.normal(0, 0.2, 24) for name in ("first", "up")}
     tensors["up.bias"] = tensors["up.bias"][:20]
-    make = helper.make_node
     nodes = [
-        make("Conv", ["x", "first", "first.bias"], ["a"], "/net/first/Conv", pads=[1, 1]),
-        make("LeakyRelu", ["a"], ["b"], "/net/LeakyRelu", alpha=0.1),
-        make("Conv", ["b", "second"], ["c"], "/net/second/Conv", pads=[3, 3], dilations=[2]),
-        make(
-            "ConvTranspose", ["c", "up", "up.bias"], ["d"], "/net/up/CT", strides=[4], pads=[2, 2]
-        ),
-        make("Transpose", ["d"], ["e"], "/net/Transpose", perm=[0, 2, 1]),
-        make("MatMul", ["e", "matrix"], ["y"], "/net/matrix/MatMul"),
+        make_node("Conv", "x first first.bias", "a", "/net/first/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "a", "b", "/net/LeakyRelu", alpha=0.1),
+        make_node("Conv", "b second", "c", "/net/second/Conv", pads=[3, 3], dilations=[2]),
+        make_node("ConvTranspose", "c up up.bias", "d", "/net/up/CT", strides=[4], pads=[2, 2]),
+        make_node("Transpose", "d", "e", "/net/Transpose", perm=[0, 2, 1]),
+        make_node("MatMul", "e matrix", "y", "/net/matrix/MatMul"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 17, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "t2", 24])],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    return make_model(nodes, {"x": [1, 17, "t"]}, {"y": [1, "t2", 24]}, tensors)
 
 
 def _signal(seed: int) -> Any:
@@ -80,37 +70,21 @@ def _signal(seed: int) -> Any:
     return (mixed + noise + mixing.normal(size=(17, 1)))[None].astype(np.float32)
 
 
-def _calls() -> Calls:
-    def feeds() -> Iterator[Feeds]:
-        for seed in range(8):
-            yield {"x": _signal(seed)}
-
-    return Calls(feeds=feeds, total=8)
+_CALLS = make_calls(lambda seed: {"x": _signal(seed)})
 
 
 def _conversion(network: onnx.ModelProto, case: str) -> Conversion:
     activations, form, _ = _CASES[case]
     algorithm = "rtn" if activations == "static" else "gptq"  # which only needs calibration then
-    rule: Any = {"match": "*", "weights": "int8", "activations": activations}
-    rule["algorithm"] = algorithm
+    rule: dict[str, Any] = {"activations": activations, "algorithm": algorithm}
     if activations == "dynamic":
         rule["operators"] = ("Conv", "MatMul")
     elif activations == "static":
         rule["operators"] = ("Conv", "ConvTranspose") if form == "qoperator" else ("Conv",)
-    recipe = Recipe(
-        version=1,
-        family="onnx",
-        scheme="int8",
-        summary="a test",
-        format=form,  # type: ignore[arg-type]
-        calibration=Calibration(),
-        component=(Rule(**rule),),
-    )
-    conversion = prepare_conversion(
-        lambda: copy_model(network), recipe, _calls(), batch_one=True, progress=Silent()
-    )
+    recipe = make_recipe(rule, format=form, calibration=Calibration())
+    conversion = prepared(network, recipe, _CALLS)
     assert not conversion.chosen
-    return choose_eight_bits(conversion, _calls(), Silent())
+    return choose_eight_bits(conversion, _CALLS, Silent())
 
 
 def _run(model: onnx.ModelProto, *outputs: str) -> list[Any]:
@@ -122,9 +96,7 @@ def _run(model: onnx.ModelProto, *outputs: str) -> list[Any]:
 
 
 @pytest.mark.parametrize("case", _CASES)
-def test_codes_are_chosen_for_the_output(
-    network: onnx.ModelProto, snr_db: Callable[[Any, Any], float], case: str
-) -> None:
+def test_codes_are_chosen_for_the_output(network: onnx.ModelProto, case: str) -> None:
     conversion = _conversion(network, case)
     assert conversion.chosen.keys() == _CASES[case][2]
     made = convert(conversion)
@@ -191,7 +163,7 @@ def test_a_kernel_is_put_together_from_its_phases(network: onnx.ModelProto) -> N
 
 def test_shared_weights_are_rounded_to_nearest(network: onnx.ModelProto) -> None:
     """Layers that share a weight read different inputs."""
-    again = helper.make_node("MatMul", ["e", "matrix"], ["z"], "/net/again/MatMul")
+    again = make_node("MatMul", "e matrix", "z", "/net/again/MatMul")
     network.graph.node.append(again)
     network.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
     assert _conversion(network, "weight-only").chosen.keys() == {"a", "c", "d"}

@@ -1,31 +1,22 @@
 """Equalised graphs compute the same; where that cannot be proven, nothing is touched."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
+from tests.graphs import make_body, make_model, make_node, run_model
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.equalize import equalize, find_groups
-
-_FLOAT = TensorProto.FLOAT
-
-
-def _node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
-    names = ["" if name == "-" else name for name in inputs.split()]
-    return helper.make_node(op, names, [output], f"/{output}/{op}", **attributes)
 
 
 def _same(output: str, source: str, taps: int, dilation: int = 1) -> onnx.NodeProto:
     """Return a convolution with weight and bias named by its output that keeps the length."""
     reach = dilation * (taps - 1) // 2
     inputs = f"{source} {output}.w {output}.b"
-    return _node("Conv", inputs, output, pads=[reach, reach], dilations=[dilation])
+    return make_node("Conv", inputs, output, pads=[reach, reach], dilations=[dilation])
 
 
 def _build(
@@ -35,38 +26,30 @@ def _build(
 ) -> onnx.ModelProto:
     """Return a graph from x (B, 4, T); weights are seeded noise, their channels of all sizes."""
     generator = np.random.default_rng(0)
-    tensors = []
+    tensors = {}
     for name, shape in weights.items():
-        values = generator.normal(size=shape)
+        tensors[name] = generator.normal(size=shape)
         if len(shape) > 1:
-            values *= 10.0 ** generator.uniform(-2, 1, (shape[0], *[1] * (len(shape) - 1)))
-        tensors.append(numpy_helper.from_array(values.astype(np.float32), name))
-    graph = helper.make_graph(
-        nodes,
-        "test",
-        [helper.make_tensor_value_info("x", _FLOAT, ["b", 4, "t"])],
-        [helper.make_tensor_value_info(name, _FLOAT, None) for name in outputs],
-        tensors,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+            tensors[name] *= 10.0 ** generator.uniform(-2, 1, (shape[0], *[1] * (len(shape) - 1)))
+    return make_model(nodes, {"x": ["b", 4, "t"]}, dict.fromkeys(outputs), tensors)
 
 
 def _vocoder() -> onnx.ModelProto:
     """Return a HiFi-GAN in small: two upsamplings, residual blocks of two widths, averaged."""
     nodes = [
         _same("pre", "x", 7),
-        _node("LeakyRelu", "pre", "pre.act", alpha=0.1),
-        _node("ConvTranspose", "pre.act u1.w u1.b", "u1", strides=[4], pads=[2, 2]),
+        make_node("LeakyRelu", "pre", "pre.act", alpha=0.1),
+        make_node("ConvTranspose", "pre.act u1.w u1.b", "u1", strides=[4], pads=[2, 2]),
         *_block("a", "u1", 3),
         *_block("b", "u1", 5),
-        _node("Add", "a.out b.out", "sum"),
-        _node("Mul", "half sum", "mean"),
-        _node("LeakyRelu", "mean", "mean.act", alpha=0.1),
-        _node("ConvTranspose", "mean.act u2.w", "u2", strides=[3], pads=[1, 1]),
+        make_node("Add", "a.out b.out", "sum"),
+        make_node("Mul", "half sum", "mean"),
+        make_node("LeakyRelu", "mean", "mean.act", alpha=0.1),
+        make_node("ConvTranspose", "mean.act u2.w", "u2", strides=[3], pads=[1, 1]),
         *_block("c", "u2", 3),
-        _node("Relu", "c.out", "last.act"),
+        make_node("Relu", "c.out", "last.act"),
         _same("post", "last.act", 7),
-        _node("Tanh", "post", "y"),
+        make_node("Tanh", "post", "y"),
     ]
     weights = {"pre.w": (8, 4, 7), "pre.b": (8,), "u1.w": (8, 6, 8), "u1.b": (6,)}
     for name, channels, taps in (("a", 6, 3), ("b", 6, 5), ("c", 5, 3)):
@@ -82,31 +65,23 @@ def _vocoder() -> onnx.ModelProto:
 def _block(name: str, source: str, taps: int) -> list[onnx.NodeProto]:
     """Return x + conv(act(conv(act(x))))."""
     return [
-        _node("LeakyRelu", source, f"{name}.act", alpha=0.1),
+        make_node("LeakyRelu", source, f"{name}.act", alpha=0.1),
         _same(f"{name}.in", f"{name}.act", taps, dilation=2),
-        _node("LeakyRelu", f"{name}.in", f"{name}.mid.act", alpha=0.1),
+        make_node("LeakyRelu", f"{name}.in", f"{name}.mid.act", alpha=0.1),
         _same(f"{name}.mid", f"{name}.mid.act", taps),
-        _node("Add", f"{name}.mid {source}", f"{name}.out"),
+        make_node("Add", f"{name}.mid {source}", f"{name}.out"),
     ]
 
 
-def _run(model: onnx.ModelProto, length: int, wanted: list[str] | None = None) -> list[Any]:
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    if wanted is not None:
-        del copy.graph.output[:]
-        copy.graph.output.extend(helper.make_tensor_value_info(n, _FLOAT, None) for n in wanted)
-    session = onnxruntime.InferenceSession(
-        copy.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+def _run(model: onnx.ModelProto, length: int, *wanted: str) -> list[Any]:
     x = np.random.default_rng(length).normal(size=(2, 4, length)).astype(np.float32)
-    return list(session.run(None, {"x": x}))
+    return run_model(model, {"x": x}, *wanted)
 
 
 def _peaks(model: onnx.ModelProto) -> dict[str, Any]:
     """Return the largest magnitude per channel of everything that operators with data make."""
     names = [node.output[0] for node in model.graph.node]
-    seen = dict(zip(names, _run(model, 33, names), strict=True))
+    seen = dict(zip(names, _run(model, 33, *names), strict=True))
     return {name: np.abs(v).max(axis=(0, 2)) for name, v in seen.items() if v.ndim == 3}
 
 
@@ -126,7 +101,7 @@ def test_vocoder_computes_the_same(length: int) -> None:
     after, groups = _equalize(model, _peaks(model))
     assert groups == 6  # one around each upsampling, one in each block, one behind the first layer
     assert _weights(after) != _weights(model)
-    (expected,), (found,) = _run(model, length, ["post"]), _run(after, length, ["post"])
+    (expected,), (found,) = _run(model, length, "post"), _run(after, length, "post")
     assert expected.shape == found.shape
     assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
 
@@ -177,85 +152,80 @@ _PAIR = {"a.w": (5, 4, 3), "a.b": (5,), "b.w": (3, 5, 3), "b.b": (3,)}
 
 
 def _pair(*between: onnx.NodeProto, last: str = "a") -> list[onnx.NodeProto]:
-    return [_same("a", "x", 3), *between, _same("b", last, 3), _node("Tanh", "b", "y")]
+    return [_same("a", "x", 3), *between, _same("b", last, 3), make_node("Tanh", "b", "y")]
 
 
 def test_plain_pair_is_a_group() -> None:
     """The cases below differ from this one by one thing each."""
-    between = _node("LeakyRelu", "a", "h", alpha=0.2)
+    between = make_node("LeakyRelu", "a", "h", alpha=0.2)
     (group,) = find_groups(Graph(_build(_pair(between, last="h"), _PAIR)))
     assert group.tensors == ("a", "h")
     assert [node.output[0] for node in group.producers] == ["a"]
     assert [node.output[0] for node in group.consumers] == ["b"]
 
 
-def _inner(op: str, source: str, **attributes: Any) -> onnx.NodeProto:
+def _inner(operator: str, source: str) -> onnx.NodeProto:
     """Return an If that reads a tensor inside its branches only."""
-    body = helper.make_graph(
-        [helper.make_node(op, [source], ["inner"], **attributes)],
-        "branch",
-        [],
-        [helper.make_tensor_value_info("inner", _FLOAT, None)],
-    )
-    return helper.make_node("If", ["yes"], ["chosen"], then_branch=body, else_branch=body)
+    body = make_body([make_node(operator, source, "inner")], {}, {"inner": None})
+    return make_node("If", "yes", "chosen", then_branch=body, else_branch=body)
 
 
 _MORE = {"c.w": (5, 4, 3), "c.b": (5,), "one.w": (1, 4, 3), "one.b": (1,), "vector": (1, 5, 1)}
 
 
 _REFUSED: dict[str, tuple[list[onnx.NodeProto], tuple[str, ...]]] = {
-    "tanh between": (_pair(_node("Tanh", "a", "h"), last="h"), ("y",)),
-    "sigmoid between": (_pair(_node("Sigmoid", "a", "h"), last="h"), ("y",)),
-    "elu between": (_pair(_node("Elu", "a", "h"), last="h"), ("y",)),
+    "tanh between": (_pair(make_node("Tanh", "a", "h"), last="h"), ("y",)),
+    "sigmoid between": (_pair(make_node("Sigmoid", "a", "h"), last="h"), ("y",)),
+    "elu between": (_pair(make_node("Elu", "a", "h"), last="h"), ("y",)),
     "product of two": (
-        _pair(_same("c", "x", 3), _node("Mul", "a c", "h"), last="h"),
+        _pair(_same("c", "x", 3), make_node("Mul", "a c", "h"), last="h"),
         ("y",),
     ),
-    "square": (_pair(_node("Mul", "a a", "h"), last="h"), ("y",)),
+    "square": (_pair(make_node("Mul", "a a", "h"), last="h"), ("y",)),
     "quotient of two": (
-        _pair(_same("c", "x", 3), _node("Div", "a c", "h"), last="h"),
+        _pair(_same("c", "x", 3), make_node("Div", "a c", "h"), last="h"),
         ("y",),
     ),
-    "reciprocal": (_pair(_node("Div", "number a", "h"), last="h"), ("y",)),
-    "number added": (_pair(_node("Add", "a number", "h"), last="h"), ("y",)),
-    "vector added": (_pair(_node("Add", "a vector", "h"), last="h"), ("y",)),
-    "times a vector": (_pair(_node("Mul", "a vector", "h"), last="h"), ("y",)),
+    "reciprocal": (_pair(make_node("Div", "number a", "h"), last="h"), ("y",)),
+    "number added": (_pair(make_node("Add", "a number", "h"), last="h"), ("y",)),
+    "vector added": (_pair(make_node("Add", "a vector", "h"), last="h"), ("y",)),
+    "times a vector": (_pair(make_node("Mul", "a vector", "h"), last="h"), ("y",)),
     "sum that broadcasts": (
-        _pair(_same("one", "x", 3), _node("Add", "a one", "h"), last="h"),
+        _pair(_same("one", "x", 3), make_node("Add", "a one", "h"), last="h"),
         ("y",),
     ),
-    "slice": (_pair(_node("Slice", "a from to axis", "h"), last="h"), ("y",)),
+    "slice": (_pair(make_node("Slice", "a from to axis", "h"), last="h"), ("y",)),
     "concat": (
-        _pair(_node("Slice", "x from to axis", "s"), _node("Concat", "a s", "h", axis=1)),
+        _pair(make_node("Slice", "x from to axis", "s"), make_node("Concat", "a s", "h", axis=1)),
         ("y", "h"),
     ),
-    "softmax reads too": ([*_pair(), _node("Softmax", "a", "z", axis=1)], ("y", "z")),
+    "softmax reads too": ([*_pair(), make_node("Softmax", "a", "z", axis=1)], ("y", "z")),
     "output of the graph": (_pair(), ("y", "a")),
     "input of the graph added": (
-        [_node("Add", "x x", "h"), _same("c", "h", 3), _node("Tanh", "c", "y")],
+        [make_node("Add", "x x", "h"), _same("c", "h", 3), make_node("Tanh", "c", "y")],
         ("y",),
     ),
     "read in a branch": ([*_pair(), _inner("Exp", "a")], ("y", "chosen")),
     "computed weight": (
         [
-            _node("Neg", "b.w", "w"),
+            make_node("Neg", "b.w", "w"),
             _same("a", "x", 3),
-            _node("Conv", "a w", "b"),
-            _node("Tanh", "b", "y"),
+            make_node("Conv", "a w", "b"),
+            make_node("Tanh", "b", "y"),
         ],
         ("y",),
     ),
     "computed bias": (
         [
-            _node("Neg", "a.b", "bias"),
-            _node("Conv", "x a.w bias", "a"),
+            make_node("Neg", "a.b", "bias"),
+            make_node("Conv", "x a.w bias", "a"),
             _same("b", "a", 3),
-            _node("Tanh", "b", "y"),
+            make_node("Tanh", "b", "y"),
         ],
         ("y",),
     ),
     "shared weight": (
-        [*_pair(), _node("Conv", "x a.w a.b", "c"), _node("Tanh", "c", "z")],
+        [*_pair(), make_node("Conv", "x a.w a.b", "c"), make_node("Tanh", "c", "z")],
         ("y", "z"),
     ),
 }
@@ -290,9 +260,9 @@ def test_grouped_convolutions_are_refused(which: str) -> None:
 
 def test_two_dimensional_convolutions_are_refused() -> None:
     nodes = [
-        _node("Unsqueeze", "x axis", "plane"),
-        _node("Conv", "plane a.w", "a"),
-        _node("Conv", "a b.w", "y"),
+        make_node("Unsqueeze", "x axis", "plane"),
+        make_node("Conv", "plane a.w", "a"),
+        make_node("Conv", "a b.w", "y"),
     ]
     model = _build(nodes, {"a.w": (5, 1, 1, 1), "b.w": (3, 5, 1, 1)})
     model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis"))

@@ -8,26 +8,25 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 
+from tests.graphs import make_model, make_node
+from tests.measures import snr_db
+from tests.onnx.conversion import make_calls, prepared
+from tests.rules import make_recipe
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
     convert,
     count_operators,
-    prepare_conversion,
 )
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.session import open_session
-from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from tts_compress.onnx.session import Feeds
+    pass
 
 _SHAPES = {
     "first": (32, 16, 3),
@@ -40,19 +39,9 @@ _SHAPES = {
 }
 
 
-def _recipe(*rules: dict[str, Any], form: Any = "qdq") -> Recipe:
-    usual: dict[str, Any] = {"match": "*", "group_size": 16}
-    component = tuple(Rule(**(usual | rule)) for rule in rules)
-    observed = any(r.algorithm == "gptq" or r.activations == "static" for r in component)
-    return Recipe(
-        version=1,
-        family="onnx",
-        scheme="int4-weight-only",
-        summary="a test",
-        format=form,
-        calibration=Calibration() if observed else None,
-        component=component,
-    )
+def _recipe(*rules: dict[str, Any], form: str = "qdq") -> Recipe:
+    grouped = [{"group_size": 16} | rule for rule in rules]
+    return make_recipe(*grouped, scheme="int4-weight-only", format=form)
 
 
 @pytest.fixture
@@ -61,42 +50,29 @@ def chain() -> onnx.ModelProto:
     generator = np.random.default_rng(0)
     tensors = {name: generator.normal(0, 0.2, shape) for name, shape in _SHAPES.items()}
     tensors |= {"bias": generator.normal(0, 0.2, 32), "table": generator.normal(0, 1, (256, 16))}
-    make = helper.make_node
     nodes = [
-        make("Gather", ["table", "ids"], ["rows"], "/net/table/Gather"),
-        make("Transpose", ["rows"], ["x"], "/net/Transpose", perm=[0, 2, 1]),
-        make("Conv", ["x", "first", "bias"], ["a"], "/net/first/Conv", pads=[1, 1]),
-        make("LeakyRelu", ["a"], ["b"], "/net/LeakyRelu", alpha=0.1),
-        make("ConvTranspose", ["b", "up"], ["c"], "/net/up/CT", strides=[2], pads=[1, 1]),
-        make("Conv", ["c", "second"], ["d"], "/net/second/Conv", pads=[4, 4], dilations=[2]),
-        make("Transpose", ["d"], ["e"], "/net/Transpose_1", perm=[2, 0, 1]),
-        make("MatMul", ["e", "matrix"], ["f"], "/net/matrix/MatMul"),
-        make("Squeeze", ["f", "one"], ["g"], "/net/Squeeze"),
-        make("Gemm", ["g", "gemm"], ["h"], "/net/gemm/Gemm", transB=1),
-        make("Unsqueeze", ["h", "one"], ["i"], "/net/Unsqueeze"),
-        make("LSTM", ["i", "w", "r"], ["y"], "/net/lstm/LSTM", hidden_size=16),
+        make_node("Gather", "table ids", "rows", "/net/table/Gather"),
+        make_node("Transpose", "rows", "x", "/net/Transpose", perm=[0, 2, 1]),
+        make_node("Conv", "x first bias", "a", "/net/first/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "a", "b", "/net/LeakyRelu", alpha=0.1),
+        make_node("ConvTranspose", "b up", "c", "/net/up/CT", strides=[2], pads=[1, 1]),
+        make_node("Conv", "c second", "d", "/net/second/Conv", pads=[4, 4], dilations=[2]),
+        make_node("Transpose", "d", "e", "/net/Transpose_1", perm=[2, 0, 1]),
+        make_node("MatMul", "e matrix", "f", "/net/matrix/MatMul"),
+        make_node("Squeeze", "f one", "g", "/net/Squeeze"),
+        make_node("Gemm", "g gemm", "h", "/net/gemm/Gemm", transB=1),
+        make_node("Unsqueeze", "h one", "i", "/net/Unsqueeze"),
+        make_node("LSTM", "i w r", "y", "/net/lstm/LSTM", hidden_size=16),
     ]
-    constants = [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["t2", 1, 1, 16])],
-        [*constants, numpy_helper.from_array(np.array([1]), "one")],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    inputs, outputs = {"ids": (TensorProto.INT64, [1, "t"])}, {"y": ["t2", 1, 1, 16]}
+    return make_model(nodes, inputs, outputs, tensors | {"one": np.array([1])})
 
 
-@pytest.fixture
-def calls() -> Calls:
-    """Return eight calls."""
+def _call(seed: int) -> dict[str, Any]:
+    return {"ids": np.random.default_rng(seed).integers(0, 256, (1, 60))}
 
-    def feeds() -> Iterator[Feeds]:
-        generator = np.random.default_rng(3)
-        for _ in range(8):
-            yield {"ids": generator.integers(0, 256, (1, 60))}
 
-    return Calls(feeds=feeds, total=8)
+_CALLS = make_calls(_call)
 
 
 def _run(model: onnx.ModelProto) -> Any:
@@ -122,13 +98,9 @@ def _as_real(conversion: Conversion) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("algorithm", ["rtn", "gptq"])
-def test_stored_weights_are_those_of_their_codes(
-    chain: onnx.ModelProto, calls: Calls, algorithm: str
-) -> None:
+def test_stored_weights_are_those_of_their_codes(chain: onnx.ModelProto, algorithm: str) -> None:
     recipe = _recipe({"weights": "int4", "algorithm": algorithm})
-    conversion = prepare_conversion(
-        lambda: copy_model(chain), recipe, calls, batch_one=False, progress=Silent()
-    )
+    conversion = prepared(chain, recipe, _CALLS, batch_one=False)
     made = convert(conversion)
     onnx.checker.check_model(made)
     assert count_operators(made) == {
@@ -144,17 +116,13 @@ def test_stored_weights_are_those_of_their_codes(
     assert made.opset_import[0].version == 15
 
 
-def test_gptq_keeps_more_of_the_output_than_rounding(
-    chain: onnx.ModelProto, calls: Calls, snr_db: Callable[[Any, Any], float]
-) -> None:
+def test_gptq_keeps_more_of_the_output_than_rounding(chain: onnx.ModelProto) -> None:
     found = {}
     for algorithm in ("rtn", "gptq"):
         recipe = _recipe(
             {"weights": "int4", "algorithm": algorithm, "operators": ("Conv", "MatMul")}
         )
-        conversion = prepare_conversion(
-            lambda: copy_model(chain), recipe, calls, batch_one=False, progress=Silent()
-        )
+        conversion = prepared(chain, recipe, _CALLS, batch_one=False)
         found[algorithm] = snr_db(_run(chain), _run(convert(conversion)))
     assert found["gptq"] > found["rtn"] + 0.5
 
@@ -162,23 +130,13 @@ def test_gptq_keeps_more_of_the_output_than_rounding(
 @pytest.mark.parametrize("form", ["qdq", "qoperator"])
 @pytest.mark.parametrize("activations", ["static", "dynamic"])
 def test_integer_kernels_multiply_the_codes(
-    chain: onnx.ModelProto,
-    calls: Calls,
-    snr_db: Callable[[Any, Any], float],
-    activations: str,
-    form: str,
+    chain: onnx.ModelProto, activations: str, form: str
 ) -> None:
     if (activations, form) == ("dynamic", "qoperator"):
         pytest.skip("a form of static activations")
     operators = ("Conv", "ConvTranspose") if form == "qoperator" else ("Conv", "MatMul")
     rule = {"weights": "int4", "activations": activations, "operators": operators}
-    conversion = prepare_conversion(
-        lambda: copy_model(chain),
-        _recipe(rule, form=form),
-        calls,
-        batch_one=False,
-        progress=Silent(),
-    )
+    conversion = prepared(chain, _recipe(rule, form=form), _CALLS, batch_one=False)
     made, promised = convert(conversion), count_decisions(conversion.decisions)
     assert count_operators(made) == promised
     assert promised[f"Conv int4/{activations}"] == (3 if form == "qoperator" else 2)
@@ -195,35 +153,21 @@ def test_what_blocks_do_not_divide_is_left_to_the_next_rule(chain: onnx.ModelPro
     assert (found["a"], found["c"], found["d"], found["f"]) == ("int8", "int4", "int8", "int8")
 
 
-def test_blocks_divide_the_phases_of_upsampling(calls: Calls) -> None:
+def test_blocks_divide_the_phases_of_upsampling() -> None:
     """In integers it is a convolution of fewer inputs: 24 where the weight has 96."""
-    generator, make = np.random.default_rng(0), helper.make_node
+    generator = np.random.default_rng(0)
     shapes = {"table": (256, 16), "first": (12, 16, 3), "up": (12, 20, 8), "last": (16, 20, 3)}
     tensors = {name: generator.normal(0, 0.2, shape) for name, shape in shapes.items()}
     nodes = [
-        make("Gather", ["table", "ids"], ["rows"], "/net/table/Gather"),
-        make("Transpose", ["rows"], ["x"], "/net/Transpose", perm=[0, 2, 1]),
-        make("Conv", ["x", "first"], ["a"], "/net/first/Conv", pads=[1, 1]),
-        make("ConvTranspose", ["a", "up"], ["b"], "/net/up/CT", strides=[4], pads=[2, 2]),
-        make("Conv", ["b", "last"], ["y"], "/net/last/Conv", pads=[1, 1]),
+        make_node("Gather", "table ids", "rows", "/net/table/Gather"),
+        make_node("Transpose", "rows", "x", "/net/Transpose", perm=[0, 2, 1]),
+        make_node("Conv", "x first", "a", "/net/first/Conv", pads=[1, 1]),
+        make_node("ConvTranspose", "a up", "b", "/net/up/CT", strides=[4], pads=[2, 2]),
+        make_node("Conv", "b last", "y", "/net/last/Conv", pads=[1, 1]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "upsampling",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, "t"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, "t2"])],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()],
-    )
-    opsets = [helper.make_opsetid("", 15)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    model = make_model(nodes, {"ids": (TensorProto.INT64, [1, "t"])}, {"y": [1, 16, "t2"]}, tensors)
     rules = [{"weights": bits, "activations": "static"} for bits in ("int4", "int8")]
-    conversion = prepare_conversion(
-        lambda: model,
-        _recipe(*rules, form="qoperator"),
-        calls,
-        batch_one=True,
-        progress=Silent(),
-    )
+    conversion = prepared(model, _recipe(*rules, form="qoperator"), _CALLS)
     found = {d.output: str(d.weights) for d in conversion.decisions}
     assert found["b"] == "int8"
     assert count_operators(convert(conversion)) == count_decisions(conversion.decisions)

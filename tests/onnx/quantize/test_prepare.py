@@ -1,22 +1,19 @@
 """Exported graphs are made fit for conversion."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
+from tests.graphs import make_node
+from tests.measures import snr_db
 from tts_compress.errors import ModelError
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import module_of
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 def _modules(model: onnx.ModelProto) -> list[str]:
@@ -36,18 +33,16 @@ def test_numbered_operators_get_their_modules_names(chain: onnx.ModelProto) -> N
     assert _modules(prepare(chain)) == ["net.one", "net.two"]
 
 
-def test_weight_norm_and_constants_are_folded(
-    chain: onnx.ModelProto, signal: Any, snr_db: Callable[..., float]
-) -> None:
+def test_weight_norm_and_constants_are_folded(chain: onnx.ModelProto, signal: Any) -> None:
     weight = next(t for t in chain.graph.initializer if t.name == "one.weight")
     values = numpy_helper.to_array(weight)
     norm = np.sqrt(np.square(values).sum(axis=(1, 2), keepdims=True))
     weight.CopyFrom(numpy_helper.from_array(2 * values, "v"))
     chain.graph.initializer.append(numpy_helper.from_array(norm, "g"))
     folding = [
-        helper.make_node("ReduceL2", ["v"], ["n"], axes=[1, 2]),
-        helper.make_node("Div", ["v", "n"], ["direction"]),
-        helper.make_node("Mul", ["direction", "g"], ["one.weight"]),
+        make_node("ReduceL2", "v", "n", axes=[1, 2]),
+        make_node("Div", "v n", "direction"),
+        make_node("Mul", "direction g", "one.weight"),
     ]
     nodes = [*folding, *chain.graph.node]
     del chain.graph.node[:]

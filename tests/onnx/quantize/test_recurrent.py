@@ -1,9 +1,8 @@
 """LSTMs in integers: right against numpy, exact on every processor, and told where they are not."""
 
-from __future__ import annotations
-
 import itertools
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +10,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node
+from tests.measures import snr_db
+from tests.rules import make_recipe
 from tts_compress.environment import describe_processor
 from tts_compress.models.integers import count_integer_layers
 from tts_compress.models.onnx_model import OnnxModel
@@ -19,11 +21,7 @@ from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_
 from tts_compress.onnx.quantize.decisions import Decision, decide
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Recipe, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+from tts_compress.recipes.recipe import Recipe
 
 Real = npt.NDArray[np.float32]
 
@@ -64,39 +62,23 @@ def _recurrent(
     optional = [name if name in extras else "" for name in ("lengths", "h", "c", "p")]
     inputs = ["x", *list(weights)[:3], *(optional if operator == "LSTM" else [])]
     outputs = ["y", "y_h", "y_c"][: 3 if operator == "LSTM" else 2]
-    node = helper.make_node(
+    node = make_node(
         operator,
-        inputs,
-        outputs,
+        " ".join(name or "-" for name in inputs),
+        " ".join(outputs),
         f"/net/{operator.lower()}/{operator}",
         direction=direction,
         hidden_size=sizes[1],
         **attributes,
     )
     state = [directions, "b", sizes[1]]
-    shapes: dict[str, Any] = {"x": ["t", "b", sizes[0]], "h": state, "c": state}
-    sources = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shapes[name])
-        for name in ("x", *(extra for extra in extras if extra in shapes))
-    ]
-    if "lengths" in extras:
-        sources.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, ["b"]))
-    graph = helper.make_graph(
-        [node],
-        "recurrent",
-        sources,
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
-        [numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    stated: dict[str, Any] = {"h": state, "c": state, "lengths": (TensorProto.INT32, ["b"])}
+    sources = {name: stated[name] for name in extras if name in stated}
+    shape = {"x": ["t", "b", sizes[0]]}
+    return make_model([node], shape | sources, dict.fromkeys(outputs), weights, opset=17)
 
 
-def _recipe(*rules: dict[str, Any]) -> Recipe:
-    component = tuple(Rule(**{"match": "*", "weights": "int8", **rule}) for rule in rules)
-    return Recipe(version=1, family="onnx", scheme="int8", summary="test", component=component)
-
-
-_DYNAMIC = _recipe({"activations": "dynamic"}, {})
+_DYNAMIC = make_recipe({"activations": "dynamic"}, {})
 
 
 def _converted(
@@ -183,7 +165,7 @@ def _oracle(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
 )
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_lstm_in_integers_is_near_what_its_definition_gives(
-    direction: str, extras: tuple[str, ...], snr_db: Callable[[Any, Any], float]
+    direction: str, extras: tuple[str, ...]
 ) -> None:
     """Against numpy. Rounding to 8 bits is near 40 dB, and a wrong gate or direction near 0."""
     model = _recurrent(direction=direction, extras=extras)
@@ -270,18 +252,16 @@ def test_kernel_multiplies_the_weights_together_that_count_as_neighbours(
         constants |= {"h": h, "c": c}
     states = ["h", "c"] if position == "state" else ["", ""]
     names = ["x", "w", "r", "b", "", *states, "", "s", "z", "s", "z"]
-    node = helper.make_node(
-        "DynamicQuantizeLSTM", names, ["y"], hidden_size=units, domain="com.microsoft"
-    )
-    graph = helper.make_graph(
+    kernel: dict[str, Any] = {"hidden_size": units, "domain": "com.microsoft"}
+    node = make_node("DynamicQuantizeLSTM", " ".join(n or "-" for n in names), "y", **kernel)
+    model = make_model(
         [node],
-        "kernel",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 1, inputs])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+        {"x": [None, 1, inputs]},
+        {"y": None},
+        constants,
+        opset=17,
+        domains=("com.microsoft",),
     )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     made = _run(model, {"x": x})[0][0, 0, 0]
     whole, half = np.tanh(np.tanh(1.0)), np.tanh(np.tanh(0.55))
     saturated = (made < (whole + half) / 2)[: len(pairs)]
@@ -327,7 +307,7 @@ def test_what_has_no_faster_kernel_is_stored_small_and_says_so(
 @pytest.mark.parametrize(("kind", "most"), [("float16", 2e-3), ("bfloat16", 1e-2)])
 def test_weights_of_recurrent_operators_in_16_bits(kind: str, most: float) -> None:
     model = _recurrent(direction="bidirectional")
-    converted, (decision,) = _converted(model, _recipe({"weights": kind}))
+    converted, (decision,) = _converted(model, make_recipe({"weights": kind}))
     assert decision.label == f"LSTM {kind}/none"
     feeds = _feeds(model)
     for wanted, found in zip(_run(model, feeds), _run(converted, feeds), strict=True):

@@ -5,9 +5,9 @@ positive weights and 0 to the others, and the reverse: of all inputs these make 
 neighbouring products, which AVX2's kernels keep in 16 bits, largest and smallest.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model
 from tts_compress.environment import describe_processor
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph, TTSModel
@@ -27,10 +28,6 @@ from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 Codes = npt.NDArray[np.int8]
 Bytes = npt.NDArray[np.uint8]
@@ -90,15 +87,13 @@ def _run(
     operator: str, inputs: list[str], constants: dict[str, Any], kind: int, x: Bytes, **attrs: Any
 ) -> Any:
     node = helper.make_node(operator, inputs, ["y"], domain="com.microsoft", **attrs)
-    graph = helper.make_graph(
+    model = make_model(
         [node],
-        "layer",
-        [helper.make_tensor_value_info("x", TensorProto.UINT8, [1, None, None])],
-        [helper.make_tensor_value_info("y", kind, None)],
-        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+        {"x": (TensorProto.UINT8, [1, None, None])},
+        {"y": (kind, None)},
+        constants,
+        domains=("com.microsoft",),
     )
-    opsets = [helper.make_opsetid("", 15), helper.make_opsetid("com.microsoft", 1)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
     return open_session(model, "layer", threads=1).run(None, {"x": x})[0]
 
 

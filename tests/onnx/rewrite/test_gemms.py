@@ -1,28 +1,22 @@
 """A Gemm is written as a product and a sum, and multiplied in integers like any product."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model, make_node, operators_of, run_model
+from tests.measures import snr_db
+from tests.rules import make_recipe
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.rewrite.convolutions import split_gemms
-from tts_compress.onnx.session import open_session
 from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.recipe import Recipe, Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _gemms(*layers: dict[str, Any], bias: str = "row", computed: bool = False) -> onnx.ModelProto:
@@ -32,25 +26,13 @@ def _gemms(*layers: dict[str, Any], bias: str = "row", computed: bool = False) -
     constants = {"w": generator.normal(0, 0.2, (24, 32)), "wt": generator.normal(0, 0.2, (32, 24))}
     if bias:
         constants["b"] = generator.normal(0, 1, shapes[bias])
-    nodes = []
+    nodes, shift = [], "b" if bias else ""
     for i, layer in enumerate(layers):
-        inputs = ["x", "wt" if layer.get("transB") else "w", *(["b"] if bias else [])]
-        if computed:
-            nodes.append(helper.make_node("Identity", ["x"], ["x_copy"]))
-            inputs[1] = "other"
-        nodes.append(helper.make_node("Gemm", inputs, [f"y{i}"], f"/net/fc{i}/Gemm", **layer))
-    float32 = TensorProto.FLOAT
-    sources = [helper.make_tensor_value_info("x", float32, ["n", 24])]
-    if computed:
-        sources.append(helper.make_tensor_value_info("other", float32, [24, 32]))
-    graph = helper.make_graph(
-        nodes,
-        "gemms",
-        sources,
-        [helper.make_tensor_value_info(f"y{i}", float32, None) for i in range(len(layers))],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        matrix = "other" if computed else "wt" if layer.get("transB") else "w"
+        nodes.append(make_node("Gemm", f"x {matrix} {shift}", f"y{i}", f"/net/fc{i}/Gemm", **layer))
+    sources: dict[str, Any] = {"x": ["n", 24]} | ({"other": [24, 32]} if computed else {})
+    results = dict.fromkeys(f"y{i}" for i in range(len(layers)))
+    return make_model(nodes, sources, results, constants, opset=17)
 
 
 _X = np.random.default_rng(1).normal(size=(7, 24)).astype(np.float32)
@@ -62,20 +44,16 @@ _LAYERS: tuple[dict[str, Any], ...] = (
 )
 
 
-def _run(model: onnx.ModelProto) -> list[Any]:
-    return list(open_session(model, "test").run(None, {"x": _X}))
-
-
 @pytest.mark.parametrize("bias", ["row", "rows", "one", ""])
 def test_product_and_sum_are_the_same(bias: str) -> None:
     """Also where layers share a matrix or a bias, each with other factors."""
     model = _gemms(*_LAYERS, bias=bias)
-    wanted = _run(model)
+    wanted = run_model(model, {"x": _X})
     graph = Graph(model)
     assert split_gemms(graph) == len(_LAYERS)
     split = graph.finish()
-    assert "Gemm" not in {node.op_type for node in split.graph.node}
-    for before, after in zip(wanted, _run(split), strict=True):
+    assert "Gemm" not in operators_of(split)
+    for before, after in zip(wanted, run_model(split, {"x": _X}), strict=True):
         np.testing.assert_allclose(before, after, atol=2e-5)
 
 
@@ -85,22 +63,21 @@ def test_gemm_without_a_constant_matrix_stays() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
-def test_runtime_multiplies_integers_and_adds_the_bias_at_once(
-    scheme: str, snr_db: Callable[[Any, Any], float]
-) -> None:
+def test_runtime_multiplies_integers_and_adds_the_bias_at_once(scheme: str) -> None:
     graph = convertible_graph(_gemms(*_LAYERS), "qdq", batch_one=False).model
     decisions = decide(graph, find_recipe("onnx", scheme))
-    rule = Rule(match="*", weights=Weights.INT8, activations=Activations.DYNAMIC)
-    recipe = Recipe(version=1, family="onnx", scheme="int8", summary="test", component=(rule,))
+    recipe = make_recipe({"activations": "dynamic"})
     # `int8` leaves nothing but products here, so its form is that of the dynamic recipe.
     assert decisions == decide(graph, recipe)
     assert {d.label for d in decisions} == {"MatMul int8/dynamic"}
     assert {d.module for d in decisions} == {f"net.fc{i}" for i in range(len(_LAYERS))}
     converted = convert(Conversion(graph=graph, decisions=tuple(decisions), ranges={}))
-    run = [node.op_type for node in optimize(converted, fuse=True).graph.node]
+    run = operators_of(optimize(converted, fuse=True))
     assert run.count("MatMulIntegerToFloat") + run.count("DynamicQuantizeMatMul") == len(_LAYERS)
     assert "Add" not in run
-    for before, after in zip(_run(_gemms(*_LAYERS)), _run(converted), strict=True):
+    for before, after in zip(
+        run_model(_gemms(*_LAYERS), {"x": _X}), run_model(converted, {"x": _X}), strict=True
+    ):
         assert snr_db(before, after) > 34
 
 
@@ -112,10 +89,7 @@ def test_gemm_that_cannot_be_split_is_stored_small() -> None:
     assert [d.label for d in decisions] == ["Gemm int8/none"]
     converted = convert(Conversion(graph=graph, decisions=tuple(decisions), ranges={}))
     x = np.random.default_rng(2).normal(size=(24, 24)).astype(np.float32)
-    before, after = (
-        open_session(one, "test").run(None, {"x": x})[0]
-        for one in (_gemms({"transA": 1}), converted)
-    )
+    before, after = (run_model(one, {"x": x})[0] for one in (_gemms({"transA": 1}), converted))
     assert np.abs(before - after).max() < 0.05
 
 

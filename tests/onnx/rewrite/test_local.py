@@ -1,204 +1,143 @@
 """Rewrites of a few nodes: equal where they apply, refused where that cannot be proven."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tts_compress.onnx.graph import Graph, copy_model
+from tests.graphs import make_node
+from tests.onnx.rewrite.along_time import build, rewritten, types
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Build = Callable[..., onnx.ModelProto]
-    Equal = Callable[..., None]
-
-
-def _node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), outputs.split(), outputs, **attributes)
+_LAYER = {"w": (6, 4, 3), "b": (6,)}
+_CUTS = {
+    name: np.array([value])
+    for name, value in {"zero": 0, "three": 3, "six": 6, "one": 1, "two": 2}.items()
+}
+_SKIPS = {"w1": (8, 4, 1), "b1": (8,), "w2": (8, 4, 1), "w3": (2, 8, 1), "b3": (2,)}
 
 
-def _types(model: onnx.ModelProto) -> list[str]:
-    return [node.op_type for node in model.graph.node]
-
-
-def _indices(**values: int) -> dict[str, np.ndarray]:
-    return {name: np.array([value], np.int64) for name, value in values.items()}
-
-
-# Zeros added at run time
-
-
-def _zeros(like: str) -> list[onnx.NodeProto]:
-    value = helper.make_tensor("value", TensorProto.FLOAT, [1], [0.0])
+def _zeros(like: str, value: float = 0.0) -> list[onnx.NodeProto]:
+    """Add zeros of the shape of a tensor at run time."""
+    filling = helper.make_tensor("value", TensorProto.FLOAT, [1], [value])
     return [
-        _node("Conv", "x w b", "h", pads=[1, 1]),
-        _node("Shape", like, "shape"),
-        _node("ConstantOfShape", "shape", "zeros", value=value),
-        _node("Add", "zeros h", "sum"),
-        _node("Tanh", "sum", "y"),
+        make_node("Conv", "x w b", "h", pads=[1, 1]),
+        make_node("Shape", like, "shape"),
+        make_node("ConstantOfShape", "shape", "zeros", value=filling),
+        make_node("Add", "zeros h", "sum"),
+        make_node("Tanh", "sum", "y"),
     ]
-
-
-def test_zeros_of_the_same_shape_are_dropped(build: Build, equal: Equal) -> None:
-    model = build(_zeros("h"), {"w": (6, 4, 3), "b": (6,)})
-    graph = Graph(copy_model(model))
-    assert eliminate_identity(graph) == 1
-    after = graph.finish()
-    assert _types(after) == ["Conv", "Tanh"]
-    equal(model, after)
-
-
-def test_zeros_that_may_broadcast_stay(build: Build) -> None:
-    """X has as many frames, but its channels are unknown; a sum could be wider."""
-    graph = Graph(build(_zeros("x"), {"w": (1, 4, 3), "b": (1,)}))
-    assert eliminate_identity(graph) == 0
-
-
-def test_zeros_that_may_be_longer_stay(build: Build) -> None:
-    nodes = _zeros("longer")
-    nodes.insert(0, _node("Conv", "x w b", "longer", pads=[2, 2]))
-    graph = Graph(build(nodes, {"w": (6, 4, 3), "b": (6,)}))
-    assert eliminate_identity(graph) == 0
-
-
-def test_ones_are_not_neutral_to_a_sum(build: Build) -> None:
-    nodes = _zeros("h")
-    nodes[2].attribute[0].t.float_data[0] = 1.0
-    graph = Graph(build(nodes, {"w": (6, 4, 3), "b": (6,)}))
-    assert eliminate_identity(graph) == 0
-
-
-# Padding
 
 
 def _padded(mode: str = "constant", **conv: Any) -> list[onnx.NodeProto]:
     return [
-        _node("Pad", "x pads value", "padded", mode=mode),
-        _node("Conv", "padded w b", "y", **conv),
+        make_node("Pad", "x pads value", "padded", mode=mode),
+        make_node("Conv", "padded w b", "y", **conv),
     ]
 
 
-def _pad_constants(pads: list[int], value: float = 0.0) -> dict[str, np.ndarray]:
-    return {"pads": np.array(pads, np.int64), "value": np.array(value, np.float32)}
+def _pads(*pads: int, value: float = 0.0) -> dict[str, np.ndarray]:
+    return {"pads": np.array(pads), "value": np.array(value, np.float32)}
+
+
+def _sliced(**conv: Any) -> list[onnx.NodeProto]:
+    """Read a convolution in slices."""
+    return [
+        make_node("Conv", "x w b", "h", **conv),
+        make_node("Slice", "h zero three one one", "left"),
+        make_node("Slice", "h three six one one", "right"),
+        make_node("Tanh", "left", "t"),
+        make_node("Mul", "t right", "y"),
+    ]
+
+
+def _skips(**conv: Any) -> list[onnx.NodeProto]:
+    """Project a sum of projections."""
+    return [
+        make_node("Tanh", "x", "t"),
+        make_node("Conv", "x w1 b1", "first", **conv),
+        make_node("Conv", "t w2", "second"),
+        make_node("Add", "first second", "sum"),
+        make_node("Conv", "sum w3 b3", "y"),
+    ]
+
+
+def test_zeros_of_the_same_shape_are_dropped() -> None:
+    after = rewritten(eliminate_identity, build(_zeros("h"), _LAYER))
+    assert types(after) == ["Conv", "Tanh"]
 
 
 @pytest.mark.parametrize("own", [{}, {"pads": [1, 0]}], ids=["unpadded", "padded"])
-def test_padding_is_folded(build: Build, equal: Equal, own: dict[str, Any]) -> None:
-    constants = _pad_constants([0, 0, 2, 0, 0, 1])
-    model = build(_padded(**own), {"w": (6, 4, 3), "b": (6,)}, constants)
-    graph = Graph(copy_model(model))
-    assert fold_padding(graph) == 1
-    after = graph.finish()
-    assert _types(after) == ["Conv"]
-    equal(model, after)
+def test_padding_is_folded(own: dict[str, Any]) -> None:
+    after = rewritten(fold_padding, build(_padded(**own), _LAYER, _pads(0, 0, 2, 0, 0, 1)))
+    assert types(after) == ["Conv"]
+
+
+def test_sliced_convolutions_are_split() -> None:
+    nodes = _sliced(pads=[2, 2], dilations=[2])
+    after = rewritten(split_convolutions, build(nodes, _LAYER, _CUTS))
+    assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
+
+
+def test_projections_are_merged() -> None:
+    after = rewritten(merge_pointwise, build(_skips(), _SKIPS))
+    assert types(after) == ["Tanh", "Concat", "Conv"]
+
+
+_OTHER_READER = [
+    _padded()[0],
+    make_node("Conv", "padded w b", "h"),
+    make_node("Relu", "padded", "r"),
+    make_node("Concat", "h r", "y", axis=2),
+]
+_LONGER = [make_node("Conv", "x w b", "longer", pads=[2, 2]), *_zeros("longer")]
+_WHOLE = [
+    *_sliced()[:-1],
+    make_node("Mul", "t right", "m"),
+    make_node("Concat", "m h", "y", axis=1),
+]
+_TIME = [_sliced()[0], make_node("Slice", "h zero three two one", "y")]
+_READ_TWICE = [
+    *_skips()[:-1],
+    make_node("Conv", "sum w3 b3", "p"),
+    make_node("Concat", "p sum", "y", axis=1),
+]
+_LARGER = {"w1": (2, 4, 1), "b1": (2,), "w2": (2, 4, 1), "w3": (9, 2, 1), "b3": (9,)}
+_WIDE = {"w": (6, 5, 3), "b": (6,)}
 
 
 @pytest.mark.parametrize(
-    ("mode", "pads", "value"),
+    ("rewrite", "nodes", "weights", "constants"),
     [
-        ("constant", [0, 0, 2, 0, 0, 1], 0.5),
-        ("reflect", [0, 0, 2, 0, 0, 1], 0.0),
-        ("constant", [0, 1, 2, 0, 0, 1], 0.0),
-        ("constant", [0, 0, -1, 0, 0, 2], 0.0),
+        # x has as many frames, but its channels are unknown; a sum could be wider.
+        (eliminate_identity, _zeros("x"), {"w": (1, 4, 3), "b": (1,)}, {}),
+        (eliminate_identity, _LONGER, _LAYER, {}),
+        (eliminate_identity, _zeros("h", value=1.0), _LAYER, {}),
+        (fold_padding, _padded(), _LAYER, _pads(0, 0, 2, 0, 0, 1, value=0.5)),
+        (fold_padding, _padded("reflect"), _LAYER, _pads(0, 0, 2, 0, 0, 1)),
+        (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
+        (fold_padding, _padded(), _LAYER, _pads(0, 0, -1, 0, 0, 2)),
+        (fold_padding, _OTHER_READER, {"w": (4, 4, 3), "b": (4,)}, _pads(0, 0, 1, 0, 0, 1)),
+        (split_convolutions, _WHOLE, _LAYER, _CUTS),
+        (split_convolutions, _TIME, _LAYER, _CUTS),
+        (split_convolutions, _sliced(group=2), {"w": (6, 2, 3), "b": (6,)}, _CUTS),
+        (merge_pointwise, _READ_TWICE, _SKIPS, {}),
+        (merge_pointwise, _skips(pads=[1, 1]), _SKIPS | {"w1": (8, 4, 3)}, {}),
+        (merge_pointwise, _skips(), _LARGER, {}),
     ],
-    ids=["not-zero", "reflected", "channels", "cut"],
+    ids=[
+        *("zeros that may broadcast", "zeros that may be longer", "ones"),
+        *("padding with no zeros", "reflections", "padded channels", "a cut", "padding read twice"),
+        *("read whole", "slices of time", "groups"),
+        *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
+    ],
 )
-def test_other_padding_stays(build: Build, mode: str, pads: list[int], value: float) -> None:
-    width = 4 + pads[1]
-    model = build(_padded(mode), {"w": (6, width, 3), "b": (6,)}, _pad_constants(pads, value))
-    assert fold_padding(Graph(copy_model(model))) == 0
-
-
-def test_padding_with_another_reader_stays(build: Build) -> None:
-    nodes = [*_padded()[:1], _node("Conv", "padded w b", "h"), _node("Relu", "padded", "r")]
-    nodes += [_node("Concat", "h r", "y", axis=2)]
-    constants = _pad_constants([0, 0, 1, 0, 0, 1])
-    assert fold_padding(Graph(build(nodes, {"w": (4, 4, 3), "b": (4,)}, constants))) == 0
-
-
-# Convolutions read in slices
-
-_CUTS = _indices(zero=0, three=3, six=6, one=1)
-
-
-def _sliced() -> list[onnx.NodeProto]:
-    return [
-        _node("Conv", "x w b", "h", pads=[2, 2], dilations=[2]),
-        _node("Slice", "h zero three one one", "left"),
-        _node("Slice", "h three six one one", "right"),
-        _node("Tanh", "left", "t"),
-        _node("Mul", "t right", "y"),
-    ]
-
-
-def test_sliced_convolutions_are_split(build: Build, equal: Equal) -> None:
-    model = build(_sliced(), {"w": (6, 4, 3), "b": (6,)}, _CUTS)
-    graph = Graph(copy_model(model))
-    assert split_convolutions(graph) == 1
-    after = graph.finish()
-    assert sorted(_types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
-    equal(model, after)
-
-
-def test_convolutions_read_whole_stay(build: Build) -> None:
-    nodes = [*_sliced()[:-1], _node("Mul", "t right", "m"), _node("Concat", "m h", "y", axis=1)]
-    assert split_convolutions(Graph(build(nodes, {"w": (6, 4, 3), "b": (6,)}, _CUTS))) == 0
-
-
-def test_slices_of_time_stay(build: Build) -> None:
-    cuts = _CUTS | _indices(two=2)
-    nodes = [_sliced()[0], _node("Slice", "h zero three two one", "y")]
-    assert split_convolutions(Graph(build(nodes, {"w": (6, 4, 3), "b": (6,)}, cuts))) == 0
-
-
-def test_grouped_convolutions_stay(build: Build) -> None:
-    nodes = _sliced()
-    nodes[0] = _node("Conv", "x w b", "h", pads=[1, 1], group=2)
-    assert split_convolutions(Graph(build(nodes, {"w": (6, 2, 3), "b": (6,)}, _CUTS))) == 0
-
-
-# A projection of a sum of projections
-
-_SKIPS = {"w1": (8, 4, 1), "b1": (8,), "w2": (8, 4, 1), "w3": (2, 8, 1), "b3": (2,)}
-
-
-def _skips() -> list[onnx.NodeProto]:
-    return [
-        _node("Tanh", "x", "t"),
-        _node("Conv", "x w1 b1", "first"),
-        _node("Conv", "t w2", "second"),
-        _node("Add", "first second", "sum"),
-        _node("Conv", "sum w3 b3", "y"),
-    ]
-
-
-def test_projections_are_merged(build: Build, equal: Equal) -> None:
-    model = build(_skips(), _SKIPS)
-    graph = Graph(copy_model(model))
-    assert merge_pointwise(graph) == 1
-    after = graph.finish()
-    assert _types(after) == ["Tanh", "Concat", "Conv"]
-    equal(model, after)
-
-
-def test_a_sum_that_is_read_elsewhere_stays(build: Build) -> None:
-    nodes = [*_skips()[:-1], _node("Conv", "sum w3 b3", "p"), _node("Concat", "p sum", "y", axis=1)]
-    assert merge_pointwise(Graph(build(nodes, _SKIPS))) == 0
-
-
-def test_wide_kernels_stay(build: Build) -> None:
-    nodes = _skips()
-    nodes[1] = _node("Conv", "x w1 b1", "first", pads=[1, 1])
-    assert merge_pointwise(Graph(build(nodes, _SKIPS | {"w1": (8, 4, 3)}))) == 0
-
-
-def test_a_merger_that_would_be_larger_stays(build: Build) -> None:
-    shapes = {"w1": (2, 4, 1), "b1": (2,), "w2": (2, 4, 1), "w3": (9, 2, 1), "b3": (9,)}
-    assert merge_pointwise(Graph(build(_skips(), shapes))) == 0
+def test_what_cannot_be_proven_equal_stays(
+    rewrite: Callable[[Graph], int], nodes: Any, weights: Any, constants: Any
+) -> None:
+    assert rewrite(Graph(build(nodes, weights, constants))) == 0

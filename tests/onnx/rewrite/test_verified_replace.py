@@ -1,8 +1,7 @@
 """Attention and splines of a voice: replaced where equal, left alone where anything differs."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,17 +9,15 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_node
+from tests.onnx.rewrite.along_time import build
+from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.curves import simplify_splines
 from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
 from tts_compress.onnx.rewrite.verified_replace import Tensor, verified_replace
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.models.base import GraphModel
 
 
 @pytest.fixture(scope="module")
@@ -160,13 +157,11 @@ def _sum(model: onnx.ModelProto, bias: float) -> bool:
 
 
 @pytest.mark.parametrize(("bias", "replaced"), [(0.5, True), (0.6, False)])
-def test_only_what_agrees_is_replaced(
-    build: Callable[..., onnx.ModelProto], bias: float, replaced: bool
-) -> None:
+def test_only_what_agrees_is_replaced(bias: float, replaced: bool) -> None:
     half = {"half": np.array(0.5, np.float32)}
     nodes = [
-        helper.make_node("Add", ["x", "half"], ["y"]),
-        helper.make_node("Relu", ["y"], ["z"]),
+        make_node("Add", "x half", "y"),
+        make_node("Relu", "y", "z"),
     ]
     model = build(nodes, {}, half)
     model.graph.output[0].name = "z"
@@ -174,19 +169,17 @@ def test_only_what_agrees_is_replaced(
 
 
 _OTHERS = {
-    "another tensor": helper.make_node("Cast", ["lengths"], ["other"], to=TensorProto.FLOAT),
-    "noise": helper.make_node("RandomNormalLike", ["x"], ["other"]),
+    "another tensor": make_node("Cast", "lengths", "other", to=TensorProto.FLOAT),
+    "noise": make_node("RandomNormalLike", "x", "other"),
 }
 
 
 @pytest.mark.parametrize("other", _OTHERS.values(), ids=_OTHERS.keys())
-def test_a_part_that_reads_anything_else_stays(
-    build: Callable[..., onnx.ModelProto], other: onnx.NodeProto
-) -> None:
+def test_a_part_that_reads_anything_else_stays(other: onnx.NodeProto) -> None:
     nodes = [
         other,
-        helper.make_node("Add", ["x", "other"], ["y"]),
-        helper.make_node("Relu", ["y"], ["z"]),
+        make_node("Add", "x other", "y"),
+        make_node("Relu", "y", "z"),
     ]
     model = build(nodes, {})
     model.graph.output[0].name = "z"

@@ -1,10 +1,11 @@
 """Whole voices: rewritten they sound the same to rounding, in every configuration Piper ships."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime as ort
 import pytest
 
@@ -13,12 +14,6 @@ from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import rewrite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import onnx
 
 _FULL = {
     "inter_channels": 192,

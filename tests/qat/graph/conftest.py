@@ -1,19 +1,16 @@
 """Graphs to train, and what onnxruntime makes of parts of them."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.onnx.graph import copy_model, tensors_read
 from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 
 @pytest.fixture(scope="session")
@@ -54,50 +51,40 @@ def vocoder() -> onnx.ModelProto:
         "joined": (16, 48, 1),
         "post": (1, 16, 7),
     }
-    constants = [numpy_helper.from_array(np.array(3, np.float32), "three")]
+    constants: dict[str, Any] = {"three": np.array(3.0)}
     for name, shape in shapes.items():
-        weight = generator.normal(scale=0.15, size=shape).astype(np.float32)
+        constants[f"net.{name}.weight"] = generator.normal(scale=0.15, size=shape)
         bias = generator.normal(scale=0.1, size=16 if name == "up" else shape[0])
-        constants.append(numpy_helper.from_array(weight, f"net.{name}.weight"))
-        constants.append(numpy_helper.from_array(bias.astype(np.float32), f"net.{name}.bias"))
+        constants[f"net.{name}.bias"] = bias
 
     def conv(name: str, source: str, **attributes: Any) -> onnx.NodeProto:
-        inputs = [source, f"net.{name}.weight", f"net.{name}.bias"]
+        inputs = f"{source} net.{name}.weight net.{name}.bias"
         kind = "ConvTranspose" if name == "up" else "Conv"
-        return helper.make_node(kind, inputs, [name], f"/net/{name}/{kind}", **attributes)
-
-    def node(kind: str, inputs: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
-        return helper.make_node(kind, inputs, [made], f"/net/{made}/{kind}", **attributes)
+        return make_node(kind, inputs, name, f"/net/{name}/{kind}", **attributes)
 
     nodes = [
         conv("pre", "x", pads=[3, 3]),
-        node("LeakyRelu", ["pre"], "pre.a", alpha=0.1),
+        make_node("LeakyRelu", "pre", "pre.a", alpha=0.1),
         conv("up", "pre.a", strides=[4], pads=[2, 2]),
-        node("LeakyRelu", ["up"], "up.a", alpha=0.1),
+        make_node("LeakyRelu", "up", "up.a", alpha=0.1),
         conv("one", "up.a", pads=[1, 1]),
-        node("Add", ["one", "up"], "sum"),
-        node("LeakyRelu", ["sum"], "sum.a", alpha=0.1),
+        make_node("Add", "one up", "sum"),
+        make_node("LeakyRelu", "sum", "sum.a", alpha=0.1),
         conv("two", "sum.a", pads=[2, 2], dilations=[2]),
-        node("Add", ["two", "sum"], "total"),
-        node("Div", ["total", "three"], "mean"),
-        node("LeakyRelu", ["mean"], "mean.a"),
+        make_node("Add", "two sum", "total"),
+        make_node("Div", "total three", "mean"),
+        make_node("LeakyRelu", "mean", "mean.a"),
         conv("wide", "mean.a"),
-        node("Relu", ["wide"], "wide.a"),
+        make_node("Relu", "wide", "wide.a"),
         conv("gate", "wide.a", pads=[1, 1]),
         conv("value", "wide.a", pads=[1, 1]),
-        node("Sigmoid", ["gate"], "gate.a"),
-        node("Tanh", ["value"], "value.a"),
-        node("Mul", ["gate.a", "value.a"], "gated"),
-        node("Concat", ["gated", "sum", "up"], "parts", axis=1),
+        make_node("Sigmoid", "gate", "gate.a"),
+        make_node("Tanh", "value", "value.a"),
+        make_node("Mul", "gate.a value.a", "gated"),
+        make_node("Concat", "gated sum up", "parts", axis=1),
         conv("joined", "parts"),
-        node("Tanh", ["joined"], "joined.a"),
+        make_node("Tanh", "joined", "joined.a"),
         conv("post", "joined.a", pads=[3, 3]),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "network",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 8, "time"])],
-        [helper.make_tensor_value_info("post", TensorProto.FLOAT, ["batch", 1, "samples"])],
-        constants,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    inputs, outputs = {"x": ["batch", 8, "time"]}, {"post": ["batch", 1, "samples"]}
+    return make_model(nodes, inputs, outputs, constants, opset=17)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
+
+from tests.measures import snr_db
 
 torch = pytest.importorskip("torch")
 
@@ -35,11 +40,6 @@ from tts_compress.qat.graph.subgraph import (  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    import onnx
-
     from tts_compress.models.base import GraphModel
     from tts_compress.onnx.quantize.collect import Calls
     from tts_compress.qat.graph.network import GraphNetwork
@@ -108,10 +108,7 @@ def test_student_that_learned_nothing_gives_the_post_training_graph(
 
 
 def test_finished_graph_answers_as_the_student(
-    prepared: Prepared,
-    student: GraphNetwork,
-    run_part: Callable[..., list[Any]],
-    snr_db: Callable[[Any, Any], float],
+    prepared: Prepared, student: GraphNetwork, run_part: Callable[..., list[Any]]
 ) -> None:
     _, calls, conversion = prepared
     prior = student.inputs[0]

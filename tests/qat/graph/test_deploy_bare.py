@@ -1,14 +1,17 @@
 """A bare graph is trained on arrays that it is called with."""
 
-from __future__ import annotations
-
 import copy
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+
+from tests.graphs import make_node
+from tests.measures import snr_db
 
 torch = pytest.importorskip("torch")
 
@@ -24,10 +27,6 @@ from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.options import TrainingOptions, TrainingRun  # noqa: E402
 from tts_compress.qat.task import TrainingTask  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _LENGTHS = (90, 150, 40)
 
@@ -95,7 +94,7 @@ def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
 ) -> None:
     graph = onnx.ModelProto()
     graph.CopyFrom(vocoder)
-    graph.graph.node.append(helper.make_node("ReduceMean", ["post"], ["average"], axes=[2]))
+    graph.graph.node.append(make_node("ReduceMean", "post", "average", axes=[2]))
     graph.graph.output[0].CopyFrom(helper.make_tensor_value_info("average", 1, None))
     task = make_task(graph)
     assert {e.inputs[0].shape[-1] for e in task.train} == {90, 150}
@@ -103,7 +102,6 @@ def test_outputs_that_do_not_follow_in_time_keep_calls_whole(
 
 def test_training_brings_the_artifact_nearer_to_the_original(
     make_task: Callable[..., TrainingTask],
-    snr_db: Callable[[Any, Any], float],
 ) -> None:
     task = make_task(frames=32, learned_ranges=True)
     student = copy.deepcopy(task.student)
@@ -138,7 +136,7 @@ def test_a_graph_of_batch_one_is_trained_one_example_at_a_time(
     shape = numpy_helper.from_array(np.array([1, 8, -1]), "shape")  # as exporters write it
     fixed.graph.initializer.append(shape)
     first = next(node for node in fixed.graph.node if "x" in node.input)
-    fixed.graph.node.insert(0, helper.make_node("Reshape", ["x", "shape"], ["alone"]))
+    fixed.graph.node.insert(0, make_node("Reshape", "x shape", "alone"))
     first.input[0] = "alone"
     onnx.save(fixed, tmp_path / "vocoder.onnx")
     np.savez(

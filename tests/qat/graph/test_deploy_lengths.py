@@ -1,7 +1,5 @@
 """A voice that decides how long it speaks is trained to speak as long as before."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,7 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
+
+from tests.graphs import make_model, make_node
 
 torch = pytest.importorskip("torch")
 
@@ -23,6 +23,8 @@ from tts_compress.qat.trainer import read_log  # noqa: E402
 
 _CHANNELS = 32
 _SIZES: list[str | int] = [1, _CHANNELS, "tokens"]
+
+_UP = {"strides": [16], "pads": [8, 8]}
 
 
 def _voice(*, local: bool = True) -> onnx.ModelProto:
@@ -55,54 +57,38 @@ def _voice(*, local: bool = True) -> onnx.ModelProto:
     }
 
     def conv(source: str, name: str, made: str, pad: int) -> onnx.NodeProto:
-        inputs = [source, f"net.{name}.weight"]
-        return helper.make_node("Conv", inputs, [made], f"/net/{name}/Conv", pads=[pad, pad])
+        return make_node(
+            "Conv", f"{source} net.{name}.weight", made, f"/net/{name}/Conv", pads=[pad, pad]
+        )
 
-    def node(kind: str, inputs: list[str], made: str, **attributes: Any) -> onnx.NodeProto:
-        return helper.make_node(kind, inputs, [made], f"/net/{made}", **attributes)
-
+    last = "decoded" if local else "shares"
     nodes = [
         conv("x", "encode", "e", 1),
-        node("Tanh", ["e"], "encoded"),
+        make_node("Tanh", "e", "encoded"),
         conv("encoded", "predict", "p", 1),
-        node("Exp", ["p"], "real"),
-        node("Clip", ["real", "least", "most"], "clipped"),
-        node("Round", ["clipped"], "frames"),
-        node("Cast", ["frames"], "whole", to=TensorProto.INT64),
-        node("Reshape", ["whole", "flat"], "counts"),
-        node("CumSum", ["counts", "zero"], "ends"),
-        node("Gather", ["ends", "flat"], "last"),
-        node("Squeeze", ["last"], "total"),
-        node("Range", ["zero", "total", "one"], "places"),
-        node("Unsqueeze", ["places", "row"], "column"),
-        node("GreaterOrEqual", ["column", "ends"], "behind"),
-        node("Cast", ["behind"], "steps", to=TensorProto.INT64),
-        node("ReduceSum", ["steps", "row"], "index", keepdims=0),
+        make_node("Exp", "p", "real"),
+        make_node("Clip", "real least most", "clipped"),
+        make_node("Round", "clipped", "frames"),
+        make_node("Cast", "frames", "whole", to=TensorProto.INT64),
+        make_node("Reshape", "whole flat", "counts"),
+        make_node("CumSum", "counts zero", "ends"),
+        make_node("Gather", "ends flat", "last"),
+        make_node("Squeeze", "last", "total"),
+        make_node("Range", "zero total one", "places"),
+        make_node("Unsqueeze", "places row", "column"),
+        make_node("GreaterOrEqual", "column ends", "behind"),
+        make_node("Cast", "behind", "steps", to=TensorProto.INT64),
+        make_node("ReduceSum", "steps row", "index", keepdims=0),
         conv("encoded", "fill", "filled", 1),
-        node("Gather", ["filled", "index"], "spread", axis=2),
+        make_node("Gather", "filled index", "spread", axis=2),
         conv("spread", "decode", "d", 2),
-        node("Tanh", ["d"], "decoded"),
-        *([] if local else [node("Softmax", ["decoded"], "shares", axis=2)]),
-        helper.make_node(
-            "ConvTranspose",
-            ["decoded" if local else "shares", "net.up.weight"],
-            ["u"],
-            "/net/up/ConvTranspose",
-            strides=[16],
-            pads=[8, 8],
-        ),
-        node("Tanh", ["u"], "wave"),
-        node("Reshape", ["wave", "batch"], "audio"),
+        make_node("Tanh", "d", "decoded"),
+        *([] if local else [make_node("Softmax", "decoded", "shares", axis=2)]),
+        make_node("ConvTranspose", f"{last} net.up.weight", "u", "/net/up/ConvTranspose", **_UP),
+        make_node("Tanh", "u", "wave"),
+        make_node("Reshape", "wave batch", "audio"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "voice",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, _SIZES)],
-        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, "samples"])],
-        [numpy_helper.from_array(value, name) for name, value in constants.items()],
-    )
-    opset = helper.make_opsetid("", 17)
-    return helper.make_model(graph, opset_imports=[opset], ir_version=9)
+    return make_model(nodes, {"x": _SIZES}, {"audio": [1, "samples"]}, constants, opset=17)
 
 
 @pytest.fixture

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
+from tests.measures import snr_db
 
 torch = pytest.importorskip("torch")
 
@@ -28,12 +32,8 @@ from tts_compress.qat.task import log_mel_loss, waveform_loss  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.recipes.recipe import Calibration
 
-    Snr = Callable[[Any, Any], float]
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +65,7 @@ def _losses(made: Any, original: Any) -> list[float]:
 
 
 def test_embedded_voice_loses_as_much_as_deployed(
-    demo: Path, run_part: Callable[..., list[Any]], snr_db: Snr
+    demo: Path, run_part: Callable[..., list[Any]]
 ) -> None:
     voice = load(demo)
     assert isinstance(voice, GraphModel)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+
+from tests.graphs import make_model, make_node
 
 torch = pytest.importorskip("torch")
 
@@ -29,9 +32,6 @@ from tts_compress.qat.graph.subgraph import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.qat.graph.subgraph import Subgraph
 
 _TEXT = "A quick test of the whole path."
@@ -47,25 +47,20 @@ def _graph() -> onnx.ModelProto:
         "two": np.array(2.0),
     }
     nodes = [
-        helper.make_node("Conv", ["x", "one.weight", "one.bias"], ["a"], "/one/Conv", pads=[1, 1]),
-        helper.make_node("Add", ["a", "s"], ["b"], "/Add"),
-        helper.make_node("LeakyRelu", ["b"], ["c"], "/LeakyRelu"),
-        helper.make_node("Conv", ["c", "two.weight"], ["y"], "/two/Conv", pads=[2, 2]),
-        helper.make_node("Mul", ["s", "two"], ["z"], "/Mul"),
-        helper.make_node("Unsqueeze", ["one.bias", "axis"], ["w"], "/Unsqueeze"),
+        make_node("Conv", "x one.weight one.bias", "a", "/one/Conv", pads=[1, 1]),
+        make_node("Add", "a s", "b", "/Add"),
+        make_node("LeakyRelu", "b", "c", "/LeakyRelu"),
+        make_node("Conv", "c two.weight", "y", "/two/Conv", pads=[2, 2]),
+        make_node("Mul", "s two", "z", "/Mul"),
+        make_node("Unsqueeze", "one.bias axis", "w", "/Unsqueeze"),
     ]
-    graph = helper.make_graph(
+    return make_model(
         nodes,
-        "net",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 2, "t"]),
-            helper.make_tensor_value_info("s", TensorProto.FLOAT, ["b", 4, 1]),
-        ],
-        [helper.make_empty_tensor_value_info(name) for name in ("y", "z", "w")],
-        [numpy_helper.from_array(v.astype(np.float32), n) for n, v in tensors.items()]
-        + [numpy_helper.from_array(np.array([0]), "axis")],
+        {"x": ["b", 2, "t"], "s": ["b", 4, 1]},
+        dict.fromkeys(("y", "z", "w"), None),
+        tensors | {"axis": np.array([0])},
+        opset=17,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def _values(*shape: int) -> Any:

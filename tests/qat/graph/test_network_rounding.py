@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 import pytest
+
+from tests.measures import snr_db
+from tests.rules import make_recipe
 
 torch = pytest.importorskip("torch")
 
@@ -28,16 +32,11 @@ from tts_compress.qat.graph.subgraph import (  # noqa: E402
     last_part,
 )
 from tts_compress.recipes.formats import Observer  # noqa: E402
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule  # noqa: E402
+from tts_compress.recipes.recipe import Calibration  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    import onnx
-
     from tts_compress.recipes.recipe import Format
 
-    Snr = Callable[[Any, Any], float]
 
 _CALIBRATION = Calibration(observer=Observer.MINMAX)
 
@@ -52,16 +51,7 @@ def _conversion(
     form: Format,
 ) -> Conversion:
     graph = prepare(graph)
-    is_static = any(rule.get("activations") == "static" for rule in rules)
-    recipe = Recipe(
-        version=1,
-        family="onnx",
-        scheme="int8",
-        summary="test",
-        format=form,
-        calibration=_CALIBRATION if is_static else None,
-        component=tuple(Rule(**{"match": "*", "weights": "int8", **rule}) for rule in rules),
-    )
+    recipe = make_recipe(*rules, format=form)
     decisions = decide(graph, recipe)
     if form == "qoperator":
         wanted = integer.observed_tensors(graph, static_outputs(decisions))
@@ -100,11 +90,7 @@ _PAIRS = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add", "Re
     ids=str,
 )
 def test_torch_rounds_as_the_finished_graph(
-    rules: list[dict[str, Any]],
-    form: Format,
-    length: int,
-    vocoder: onnx.ModelProto,
-    snr_db: Snr,
+    rules: list[dict[str, Any]], form: Format, length: int, vocoder: onnx.ModelProto
 ) -> None:
     if rules[0].get("weights") == "float16":
         rules = [{"match": "net.one", "weights": "float16"}, {}]

@@ -5,10 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+
+from tests.measures import snr_db
 
 torch = pytest.importorskip("torch")
 
@@ -30,10 +35,6 @@ from tts_compress.qat.task import Example, TrainingTask  # noqa: E402
 from tts_compress.recipes.family import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from contextlib import AbstractContextManager
-    from pathlib import Path
-
     from torch import nn
 
     from tts_compress.recipes.recipe import Recipe
@@ -141,9 +142,7 @@ def test_one_call_is_too_few(tiny: GraphModel, recipe: Recipe) -> None:
         _open(tiny, short)
 
 
-def test_it_is_judged_by_the_artifact(
-    task: TrainingTask, snr_db: Callable[[Any, Any], float]
-) -> None:
+def test_it_is_judged_by_the_artifact(task: TrainingTask) -> None:
     """The student rounds as the artifact does, if not every value to the same side."""
     example = task.held_out[0]
     with torch.no_grad():

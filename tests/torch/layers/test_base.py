@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import pytest
@@ -16,14 +18,10 @@ from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Rule
 from tts_compress.torch.convert import convert
 from tts_compress.torch.layers import base
-from tts_compress.torch.layers.base import CompressedLayer, register_layer, walk_layers
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer, walk_layers
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from tts_compress.torch.layers.base import FloatLayer
     from tts_compress.torch.layers.geometry import Geometry
 
 

@@ -1,20 +1,14 @@
 """Compressed layers have the attributes of the layers that they replace."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from torch import nn
 
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.recipes.family import find_recipe
-from tts_compress.torch.layers.base import build_layer, layer_state
+from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry
-
-if TYPE_CHECKING:
-    from tts_compress.torch.layers.base import CompressedLayer
-
 
 _LAYERS: dict[str, nn.Module] = {
     "linear": nn.Linear(48, 20),

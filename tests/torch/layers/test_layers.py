@@ -1,7 +1,5 @@
 """Compressed layers compute what those they stand for compute, to the precision they promise."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import dataclass
 from typing import Any

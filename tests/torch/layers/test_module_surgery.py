@@ -1,7 +1,5 @@
 """Copies that share weights, and modules rewritten without changing what they compute."""
 
-from __future__ import annotations
-
 import copy
 import threading
 

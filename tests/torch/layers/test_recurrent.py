@@ -1,8 +1,7 @@
 """Recurrent layers stayed in FP32 without a word, half of many a speech network's weights."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -13,9 +12,6 @@ from tts_compress import compress, load_module, save_module
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, find_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer import IntegerLayer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEAST_SNR = {
     ("int8", "none"): 35.0,
