@@ -68,10 +68,10 @@ def test_listeners_who_differ_widen_the_interval_as_they_should() -> None:
     random = np.random.default_rng(8)
     covered = naive = 0
     for _ in range(_RUNS):
-        counts = _listen(random, random.choice([0.0, 0.6], 10), 20)
+        counts = _listen(random, random.choice([0.0, 0.6], 10).tolist(), 20)
         low, high = share_interval(counts)
         covered += low <= 0.65 <= high
-        low, high = share_interval([tuple(map(sum, zip(*counts, strict=True)))])
+        low, high = share_interval([(sum(right for right, _ in counts), 200)])
         naive += low <= 0.65 <= high
     assert covered >= 0.94 * _RUNS
     assert naive < 0.88 * _RUNS
@@ -144,7 +144,8 @@ def saved(tmp_path: Path) -> Saved:
 def test_listeners_are_joined_and_who_missed_a_damaged_copy_does_not_count(saved: Saved) -> None:
     files = [saved("Ada", 10), saved("Ben", 11), saved("", 20, caught=3)]
     found = join_listeners(files)
-    assert (found.right, found.trials, found.discriminated) == (21, 40, pytest.approx(0.05))
+    assert (found.right, found.trials) == (21, 40)
+    assert found.discriminated == pytest.approx(0.05)
     assert [score.is_reliable for score in found.listeners] == [True, True, False]
     assert found.interval == share_interval([(10, 20), (11, 20)])
     share = f"{100 * (detectable_share(40) or math.nan):.0f} %"
