@@ -64,17 +64,17 @@ def test_the_interval_covers_what_listeners_of_known_ability_do(
 
 
 def test_listeners_who_differ_widen_the_interval_as_they_should() -> None:
-    """Of ten, each hears 60 % or nothing, by chance; trials taken as independent cover 82 %."""
+    """Of ten, each hears 60 % or nothing, by chance; trials taken as independent cover 75 %."""
     random = np.random.default_rng(8)
     covered = naive = 0
     for _ in range(_RUNS):
         counts = _listen(random, random.choice([0.0, 0.6], 10).tolist(), 20)
         low, high = share_interval(counts)
         covered += low <= 0.65 <= high
-        low, high = share_interval([(sum(right for right, _ in counts), 20 * len(counts))])
+        low, high = share_interval([(sum(right for right, _ in counts), 200)])
         naive += low <= 0.65 <= high
     assert covered >= 0.94 * _RUNS
-    assert naive < 0.88 * _RUNS
+    assert naive < 0.8 * _RUNS
 
 
 @pytest.mark.parametrize("listeners", [1, 3, 10])
