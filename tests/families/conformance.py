@@ -297,6 +297,7 @@ class FamilyPromises:
         assert unheard == [*learning.unheard]
 
     @pytest.mark.slow
+    @pytest.mark.usefixtures("timed_once")
     def test_a_compressed_model_is_evaluated_from_the_command_line(
         self, request: pytest.FixtureRequest, tmp_path: Path
     ) -> None:

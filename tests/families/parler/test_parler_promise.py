@@ -139,6 +139,7 @@ def test_only_scores_of_speech_are_learned_from(wide: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("timed_once")
 def test_a_model_against_itself_agrees_in_every_token(
     request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
