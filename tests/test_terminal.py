@@ -41,6 +41,7 @@ def test_lines_come_every_half_minute_and_at_the_end_of_a_stage(
 def test_a_caller_of_the_library_sees_lines_where_somebody_looks_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     assert isinstance(progress.default_progress(), Silent)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert isinstance(progress.default_progress(), progress.Lines)

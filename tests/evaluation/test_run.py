@@ -240,7 +240,7 @@ def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     assert found.warnings[0].startswith("3 different texts are too few for a 95 % interval")
     assert "points: too few texts to say if that is chance." in verdict(found)
     words = next(row for row in judge(found, read_gates("default")).rows if row.reason)
-    assert (words.gate.metric, words.passed) == ("wer.interval.1", False)
+    assert (words.gate.metric, words.passed) == ("wer.bound", False)
     assert words.reason == (
         "nothing was judged: too little was measured for an interval; evaluate with 12 texts or "
         "more"
