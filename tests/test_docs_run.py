@@ -20,10 +20,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks, simple_commands
 from tts_compress import compression
+from tts_compress.audio import write_wav
 from tts_compress.cli import command_parser, main
 from tts_compress.compression import workbench
 from tts_compress.evaluation import run as evaluation_run
 from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.models import load
 from tts_compress.recipes.recipe import CalibrationSet, read_calibration_set
 
 pytestmark = pytest.mark.slow
@@ -95,10 +97,22 @@ def ready(demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for model, name in (("voice.onnx", "voice-int8"), ("demo", "demo-int8")):
             _run(("tts-compress", "quantize", model, "--output", f"out/{name}"))
     _vocoder(folder / "vocoder.onnx")
+    _recordings(folder)
     for index in range(16):
         mel = np.random.default_rng(index).standard_normal((80, 40)).astype(np.float32)
         np.save(folder / f"{index}.npy", mel)
     return folder
+
+
+def _recordings(folder: Path) -> None:
+    """Write what two programs spoke of two texts, and the texts."""
+    voice, texts = load("demo"), ("A barefoot boy chased the chickens.", "Open the door, please.")
+    for name in ("fp32", "int8"):
+        (folder / "wavs" / name).mkdir(parents=True)
+        for index, text in enumerate(texts):
+            write_wav(folder / "wavs" / name / f"{index}.wav", voice.synthesize(text, seed=0))
+    lines = [f"{index}\t{text}\n" for index, text in enumerate(texts)]
+    (folder / "texts.tsv").write_text("".join(lines), encoding="utf-8")
 
 
 def _make_quick(patch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ def short(name):
     suite = read_suite(name)
     return suite.model_copy(update={"utterances": suite.utterances[:3]})
 
-calibration.read_calibration_set, run.read_suite = few, short
+workbench.read_calibration_set, run.read_suite = few, short
 compression.choose = lambda *_: None
 """
 """The first cell: four calibration texts, no choice of formats, a suite of three texts."""

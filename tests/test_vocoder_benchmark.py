@@ -99,7 +99,7 @@ def test_our_int8_is_between_fp32_and_stock_int8(
     monkeypatch.syspath_prepend(str(wheel))
     monkeypatch.setenv("PYTHONPATH", str(wheel))
     stem = tmp_path / "report" / "vocoder"
-    arguments = ["--assets", str(assets), "--clips", "4", "--output", str(tmp_path / "out")]
+    arguments = ["--assets", str(assets), "--clips", "5", "--output", str(tmp_path / "out")]
     arguments += ["--report", str(stem), "--sentences", "6", "--others"]
     command.main(arguments)
     document = json.loads(stem.with_suffix(".json").read_text())
