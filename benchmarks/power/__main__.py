@@ -181,7 +181,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rare:
-    """What holds where losses are rare, and where nothing was lost."""
+    """Bounds and gates where losses are rare, and where nothing was lost."""
 
     misses: tuple[Miss, ...]
     gates: tuple[Passing, ...]

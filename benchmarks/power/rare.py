@@ -48,7 +48,7 @@ LOSSES = (
     Loss("texts", 0.04),
 )
 UNSEEN = Loss("texts", 0.08)
-"""What 24 texts do not show in 14 % of evaluations; nothing is asked of it."""
+"""A loss that 24 texts do not show in 14 % of evaluations; nothing is asked of it."""
 
 PLANS = (Plan(24, 3, 1000), Plan(200, 1, 500), Plan(200, 3, 500))
 """The shipped English suites; `en-full` also with the seeds that its claims take."""
@@ -137,7 +137,7 @@ class Miss:
     """Share of bounds that are below it."""
 
     median: float
-    """Of the bounds, in points."""
+    """Median of the bounds, in points."""
 
     demanded: bool
     """False for a loss that the suite cannot show."""

@@ -20,7 +20,7 @@ _SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).traine
 
 @pytest.mark.parametrize("scheme", [name for name in _SCHEMES if name != "int8"])
 def test_every_scheme_speaks(demo: Path, quick_recipe: Callable[[str], Path], scheme: str) -> None:
-    """Of `int8` the next test asks more."""
+    """The next test asks more of `int8`."""
     assert demo.is_file()
     small = compress(load("demo"), scheme, recipe=quick_recipe(scheme))
     audio = small.synthesize("The quick brown fox.", seed=0)

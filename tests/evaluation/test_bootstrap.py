@@ -159,7 +159,7 @@ def test_the_bound_of_whole_losses_is_that_of_a_rate(lost: int, texts: int) -> N
 
 
 def test_the_unseen_loss_is_an_utterance_until_a_larger_one_is_seen() -> None:
-    """Of three seeds the unseen one has a third of a text, unless a whole text was lost."""
+    """With three seeds the unseen loss has a third of a text, unless a whole text was lost."""
     tokens = np.full((1, 24), 30)
     none, whole = np.zeros((1, 24), np.int64), np.zeros((1, 24), np.int64)
     whole[0, 0] = 30

@@ -64,7 +64,7 @@ def test_the_interval_covers_what_listeners_of_known_ability_do(
 
 
 def test_listeners_who_differ_widen_the_interval_as_they_should() -> None:
-    """Of ten, each hears 60 % or nothing, by chance; trials taken as independent cover 75 %."""
+    """Each of ten hears 60 % or nothing, by chance; trials taken as independent cover 75 %."""
     random = np.random.default_rng(8)
     covered = naive = 0
     for _ in range(_RUNS):

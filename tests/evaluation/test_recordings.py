@@ -198,6 +198,17 @@ def test_recordings_that_do_not_fit_are_told_in_a_line(
     assert not (tmp_path / "out" / "report.json").exists()
 
 
+def test_what_only_models_or_only_recordings_have_is_refused(
+    spoken: dict[str, Audio], demo: Path, tmp_path: Path
+) -> None:
+    options = EvaluationOptions(recognizer="none", blame=True)
+    with pytest.raises(EvaluationError, match="no components to blame"):
+        evaluate_audio(spoken, spoken, _WORDS, options=options)
+    options = EvaluationOptions(recognizer="none", port=tmp_path)
+    with pytest.raises(EvaluationError, match="models have `blame`"):
+        evaluate(demo, demo, options=options)
+
+
 def test_the_candidate_needs_as_many_seeds(spoken: dict[str, Audio]) -> None:
     audio = dict(list(spoken.items())[:1])
     with pytest.raises(EvaluationError, match="1 seeds and the reference 2"):

@@ -105,7 +105,6 @@ def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) 
         assert (finding.utterances, finding.index) == (1, int(name[1:])), kind
         assert f"damage.{kind}.utterances" in failed
     assert report.damage.rate.utterances == len(planted)
-    assert report.damage.rate.below > len(planted) / len(spoken)
     assert report.damage.rate.p_worse < 0.05
 
 

@@ -130,7 +130,7 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
 
 
 def test_what_words_may_lose_is_said_with_the_verdict(evaluation: Evaluation) -> None:
-    """What `default` passes stood in a comment of its file alone."""
+    """The limit of `default` stood in a comment of its file alone."""
     said = conclusion(judge(evaluation, read_gates("default")))
     assert "gates failed; allowed: what the word error rate rose by at most" in said
     assert said.endswith("(wer.bound), at most +8.0 points")

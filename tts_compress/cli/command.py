@@ -1,4 +1,4 @@
-"""What commands are declared with: options, help, output, and the options that several share."""
+"""Declarations of commands: options, help, output, and the options that several share."""
 
 from __future__ import annotations
 

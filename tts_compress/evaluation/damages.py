@@ -13,8 +13,8 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.numerics import faults
-from tts_compress.numerics.alignment import Alignment, align_audio
 from tts_compress.numerics.faults import Places, Wave
+from tts_compress.numerics.gaps import Alignment, align_audio
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.spectra import same_timing
 
@@ -52,7 +52,7 @@ class Renderings:
 
     @cached_property
     def alignment(self) -> Alignment:
-        """What belongs together of both."""
+        """Frames of both that belong together."""
         return align_audio(self.reference, self.candidate)
 
     @property

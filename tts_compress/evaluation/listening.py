@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 from tts_compress.config import describe_problems
 from tts_compress.errors import EvaluationError, reason
 from tts_compress.evaluation.metric import Document, Record
+from tts_compress.evaluation.rates import exact_interval
 from tts_compress.plain import one_line
 from tts_compress.reading import read_json
 
@@ -219,15 +220,13 @@ def detectable_share(trials: int) -> float | None:
 def share_interval(counts: Iterable[tuple[int, int]]) -> tuple[float, float]:
     """Return the 95 % interval of the share of right answers.
 
-    Clopper and Pearson, Biometrika 26(4), 1934. Listeners differ: the trials of several count as
-    so many independent ones as have the variance between listeners (Korn and Graubard,
-    "Confidence intervals for proportions with small expected number of positive counts estimated
-    from survey data", Survey Methodology 24(2), 1998), and no more than there are.
+    Listeners differ: the trials of several count as so many independent ones as have the variance
+    between listeners (Korn and Graubard, as in `rates`), and no more than there are.
 
     Args:
         counts: Right answers and trials of each listener.
     """
-    from scipy.special import betaincinv, stdtrit
+    from scipy.special import stdtrit
 
     right, trials = np.array(list(counts), float).T
     listeners, total = len(trials), trials.sum()
@@ -236,7 +235,4 @@ def share_interval(counts: Iterable[tuple[int, int]]) -> tuple[float, float]:
     if listeners > 1 and spread > 0:
         fewer = stdtrit(total - 1, 0.975) / stdtrit(listeners - 1, 0.975)
         size = min(total, share * (1 - share) * total**2 / spread * fewer**2)
-    hits, misses = share * size, (1 - share) * size
-    low = betaincinv(hits, misses + 1, 0.025) if hits else 0.0
-    high = betaincinv(hits + 1, misses, 0.975) if misses else 1.0
-    return float(low), float(high)
+    return exact_interval(share * size, (1 - share) * size)

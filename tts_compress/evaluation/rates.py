@@ -34,10 +34,20 @@ def rate_interval(
     Raises:
         MissingExtraError: scipy is not installed.
     """
-    betaincinv, _ = _quantiles()
     rate, size = sum(hits) / len(hits), effective_size(hits, texts)
+    return exact_interval(size * rate, size * (1.0 - rate), confidence)
+
+
+def exact_interval(events: float, others: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval of Clopper and Pearson of the share of `events`.
+
+    Args:
+        events: Independent trials with the event; not whole where they stand for dependent ones.
+        others: Those without it.
+        confidence: As of `rate_interval`.
+    """
+    betaincinv, _ = _quantiles()
     tail = (1.0 - confidence) / 2.0
-    events, others = size * rate, size * (1.0 - rate)
     low = betaincinv(events, others + 1.0, tail) if events else 0.0
     high = betaincinv(events + 1.0, others, 1.0 - tail) if others else 1.0
     return float(low), float(high)

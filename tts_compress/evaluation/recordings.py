@@ -171,6 +171,8 @@ def evaluate_audio(
     """
     watch = Stopwatch((options or EvaluationOptions()).progress)
     options = replace(options or EvaluationOptions(), progress=watch)
+    if options.blame:
+        raise EvaluationError("recordings have no components to blame; give --port DIR instead")
     lines = read_lines(texts)
     names = [line.name for line in lines]
     sides = {"reference": _open("reference", reference), "candidate": _open("candidate", candidate)}
@@ -184,6 +186,7 @@ def evaluate_audio(
                 f"{len(sides['reference'].seeds)}; give the {role} as many"
             )
     chosen = _suite(texts, lines, read_suite(suite), len(sides["reference"].seeds))
+    identities = {role: _identity(side, names) for role, side in sides.items()}
     if options.recognizer is not None:
         chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack, threadpool_limits(options.threads):
@@ -195,10 +198,8 @@ def evaluate_audio(
 
         def compare(before: str, after: str, keep_in: Path | None = None) -> Evaluation:
             pairs = _RecordedPairs((sides[before], sides[after]), names, chosen, store, keep_in)
-            identities = Pair(
-                reference=_identity(sides[before], names), candidate=_identity(sides[after], names)
-            )
-            return judge(pairs, identities, recognizer, options)[1]
+            ends = Pair(reference=identities[before], candidate=identities[after])
+            return judge(pairs, ends, recognizer, options)[1]
 
         whole = compare("reference", "candidate", folder if options.keep_wav else None)
         blame = None

@@ -117,7 +117,7 @@ class Utterance(Record):
     """The voice's speaker that spoke it; None, and not in the document, for a voice of one."""
 
     observed: dict[str, Any] = Field(default_factory=dict)
-    """What each metric saw in it, by metric: from these, resampled by text, every figure and
+    """Observations of it by metric: from these, resampled by text, every figure and
     interval can be computed again. Empty in older reports."""
 
     @property

@@ -245,6 +245,8 @@ def judge(
         options: Settings of the run.
         models: Reference and candidate; None for recordings, which have no cost and no tokens.
     """
+    if models is not None and options.port is not None:
+        raise EvaluationError("`port` tells recordings apart; models have `blame`")
     # First, so that a wrong setting fails before anything is spoken.
     measures = find_analyzers(options)
     suite, store = speech.suite, speech.store

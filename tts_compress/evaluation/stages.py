@@ -149,7 +149,7 @@ def time_models(
 
 
 class _Round(NamedTuple):
-    """What one process of a model gave: `spent` and `audio` have a run of each text."""
+    """Measurements of one process of a model: `spent` and `audio` have a run of each text."""
 
     fresh: FreshProcess
     spent: tuple[float, ...]

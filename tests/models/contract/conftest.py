@@ -156,7 +156,7 @@ _TOKENS = (TensorProto.INT64, ["N", "L"])
 _LENGTHS = (TensorProto.INT64, ["N"])
 _SCALES = {name: [1] for name in ("noise_scale", "length_scale", "noise_scale_w")}
 _SCALED = {"noise": "noise_scale", "speed": "length_scale"}
-"""What exports of VITS are called with, and the roles of two of these inputs."""
+"""Inputs of exports of VITS, and the roles of two of these inputs."""
 
 
 def _write(folder: Path, name: str, model: onnx.ModelProto, *symbols: str) -> Path:

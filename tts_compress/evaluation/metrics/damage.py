@@ -114,7 +114,7 @@ class Damage(Record):
 
     @property
     def findings(self) -> Mapping[str, Finding]:
-        """What was looked for, by kind."""
+        """Findings by kind, as far as the report has them."""
         return {name: value for name, value in self if isinstance(value, Finding)}
 
     @property

@@ -55,7 +55,7 @@ class ErrorRate(Record):
     counts: Pair[RateCounts]
 
     bound: float | None = None
-    """What `delta` is at most, at 97.5 %, losses included that are too rare to be in the interval;
+    """Upper bound of `delta`, at 97.5 %, losses included that are too rare to be in the interval;
     None of too few texts, and in older reports."""
 
     @property

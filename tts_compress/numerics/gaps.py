@@ -1,4 +1,4 @@
-"""Which moments of two renderings of a text belong together, and what one of them lacks.
+"""Sound that one of two renderings of a text has and the other lacks, by their alignment.
 
 The alignment is dynamic time warping of whole log-mel spectra (Sakoe and Chiba, "Dynamic
 programming algorithm optimization for spoken word recognition", 1978): sound that is inserted or
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio
-from tts_compress.numerics.spectra import align, frame_distances, log_mel, window_length
+from tts_compress.numerics.spectra import align, log_mel, window_length
 
 _Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -48,26 +48,17 @@ class Gap:
     """True if both sides have no sound in common behind it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Alignment:
     """Frames of a reference and of a candidate that belong together."""
 
     path: npt.NDArray[np.intp]
     """Frames of both, shape `[cells, 2]`; steps of 0 or 1."""
 
-    distances: _Array
-    """Distance of the spectra in each cell, dB, shape `[cells]`."""
-
     levels: tuple[_Array, _Array]
     """Level of each frame relative to the reference's speech, dB."""
 
     hop_s: float
-
-    @property
-    def distance_db(self) -> float:
-        """Median distance of cells in which the reference has sound; 0 without any."""
-        sound = self.levels[0][self.path[:, 0]] >= _SOUND_DB
-        return float(np.median(self.distances[sound])) if sound.any() else 0.0
 
     def gap(self, side: Literal["reference", "candidate"]) -> Gap:
         """Return the longest stretch of sound that one side has and the other lacks."""
@@ -115,8 +106,7 @@ def align_audio(reference: Audio, candidate: Audio) -> Alignment:
     loud = levels[0][levels[0] > 0.1 * levels[0].mean()]
     speech = float(loud.mean()) if len(loud) else 1.0
     before, after = (10.0 * np.log10(level / speech + 1e-20) for level in levels)
-    distances = frame_distances(spectra[0][path[:, 0]], spectra[1][path[:, 1]])
-    return Alignment(path, distances, (before, after), hop_s * stride)
+    return Alignment(path, (before, after), hop_s * stride)
 
 
 def _scaled(audio: Audio, gain: float) -> Audio:
