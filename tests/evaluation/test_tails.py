@@ -138,3 +138,18 @@ def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
 
 def test_the_original_against_itself_passes(spoken: dict[str, Audio]) -> None:
     assert _judged(spoken, {})[1] == []
+
+
+def test_the_candidate_may_do_what_seeds_of_the_reference_do(spoken: dict[str, Audio]) -> None:
+    """With one seed the reference stutters, and so does the candidate with both."""
+    few = dict(list(spoken.items())[:2])
+    stuttering = {
+        name: Audio(samples=_stutter(audio.samples), sample_rate=_RATE)
+        for name, audio in few.items()
+    }
+    options = EvaluationOptions(recognizer="none")
+    texts = {name: _TEXTS[name].spoken or _TEXTS[name].text for name in few}
+    report = evaluate_audio([few, stuttering], [stuttering] * 2, texts, options=options)
+    assert report.damage.counts == {}
+    assert report.damage.rate.other_seeds == len(few)
+    assert report.damage.rate.p_worse == 1.0
