@@ -1,6 +1,7 @@
 """The repository layout is the architecture; these tests keep it honest."""
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,12 @@ def test_layer_imports_only_layers_before_it(layer: str) -> None:
 def test_every_module_belongs_to_a_layer() -> None:
     tops = {m.relative_to(PACKAGE).parts[0].removesuffix(".py") for m in _modules(PACKAGE)}
     assert tops - {"__init__", "__main__"} == set(LAYERS)
+
+
+def test_the_picture_of_the_layers_is_true() -> None:
+    picture = (ROOT / "docs/media/layers.svg").read_text(encoding="utf-8")
+    drawn = re.findall(r'text-anchor="middle"[^>]*>(\w+)<', picture)
+    assert drawn == LAYERS[::-1]
 
 
 @pytest.mark.parametrize("name", ["calib", "eval"])
