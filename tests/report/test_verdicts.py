@@ -123,6 +123,9 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
         f'"{hurt.utterances[3].text}"; listen to it in report.html; find the part with '
         "`evaluate --blame`"
     )
+    recorded = altered(worst | {"reference.family": "recordings"})
+    line = result_line(_judge(recorded, signal__snr_db=20.0).rows[0], recorded)
+    assert line.endswith("`evaluate --port`"), "recordings have no parts to blame"
     near = altered({"signal.snr_db": 19.99})
     assert "19.99; needs at least 20;" in result_line(
         _judge(near, signal__snr_db=20.0).rows[0], near

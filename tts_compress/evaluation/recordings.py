@@ -21,10 +21,12 @@ from tts_compress.errors import EvaluationError, ModelError, RecipeError
 from tts_compress.evaluation.analysis import find_recognizer
 from tts_compress.evaluation.blame import blame_of, column_values
 from tts_compress.evaluation.metric import Pair
+from tts_compress.evaluation.metrics.distortion import lacks_renderings
 from tts_compress.evaluation.metrics.error_rates import find_doubts
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import AudioPairs
 from tts_compress.evaluation.result import (
+    RECORDINGS,
     BlamedPart,
     Evaluation,
     ModelIdentity,
@@ -214,7 +216,10 @@ def evaluate_audio(
                 len(whole.utterances),
                 chosen.seeds[0],
             )
-        whole = completed(whole, find_doubts(whole), watch, blame)
+        doubts = find_doubts(whole)
+        if (why := lacks_renderings(whole.model_dump())) is not None:
+            doubts.append(f"distortion: {why}")
+        whole = completed(whole, doubts, watch, blame)
         if folder is not None:
             whole.write(folder)
         return whole
@@ -316,7 +321,7 @@ def _identity(side: _Side, names: Sequence[str]) -> ModelIdentity:
         for name in names:
             digest.update(audio_sha256(side.read(seed, name)).encode())
     return ModelIdentity(
-        spec=side.shown.strip("'"), family="recordings", scheme="audio", sha256=digest.hexdigest()
+        spec=side.shown.strip("'"), family=RECORDINGS, scheme="audio", sha256=digest.hexdigest()
     )
 
 

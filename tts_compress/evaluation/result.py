@@ -36,6 +36,10 @@ _LAST = ("blame", "warnings", "stages", "environment", "utterances")
 """Keys that stand after the metrics in the document."""
 
 
+RECORDINGS = "recordings"
+"""Family of audio that any program wrote."""
+
+
 class ModelIdentity(Record):
     """A model that was measured."""
 

@@ -6,6 +6,7 @@ from xml.etree import ElementTree
 
 from tts_compress.evaluation import Evaluation, GateResult, Verdict, formatting
 from tts_compress.evaluation.metric import find_figure
+from tts_compress.evaluation.result import RECORDINGS
 from tts_compress.report.markdown import escape, measurements, table
 from tts_compress.report.summary import cautions, most_added_errors, verdict
 
@@ -157,7 +158,8 @@ def _advice(row: GateResult, evaluation: Evaluation) -> str:
     text = f'; worst text: "{formatting.one_line(worst[0].text, 80)}"' if worst else ""
     if formatting.is_finite(at_s := getattr(finding, "at_s", None)) and at_s:
         text += f", seed {place[1]}, at {at_s:.2f} s"
-    return f"{text}; listen to it in report.html; find the part with `evaluate --blame`"
+    option = "--port" if evaluation.reference.family == RECORDINGS else "--blame"
+    return f"{text}; listen to it in report.html; find the part with `evaluate {option}`"
 
 
 def _counts(rows: Sequence[GateResult]) -> dict[str, str]:

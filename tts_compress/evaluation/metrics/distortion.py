@@ -17,12 +17,17 @@ the distance between the suite's seeds, which are spoken anyway, is the measure 
 for the demo voice with one seed for all (12 texts), 0.1 [-0.1 0.4] for it with other seeds, and
 -0.1 to 0.0 with that echo or decoder weights of 5 or 8 bits.
 
+Recordings with one rendering of each text have no other to compare with. Where reference and
+candidate were spoken with the same noise, the reference is compared with itself; otherwise nothing
+tells damage from noise, and the distortion is None.
+
 Decibels of that kind depend on how far a voice's renderings lie apart. So the unit is a known
 damage to the same audio: companding to 8 bits by the mu-law of telephony (ITU-T G.711).
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +36,7 @@ from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import text_interval
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
+from tts_compress.evaluation.result import RECORDINGS
 from tts_compress.numerics.distortion import Distances, observe, seeds_apart
 
 
@@ -143,7 +149,27 @@ def _observe(audios: Audios) -> Distances:
 
 
 def _compute(run: Run) -> Distortion | None:
+    if run.models is None and len(run.suite.seeds) == 1 and not _shares_noise(run):
+        return None
     return summarize(run.observations("distortion"), run.blocks)
+
+
+def _shares_noise(run: Run) -> bool:
+    """Return True if reference and candidate have the same samples in most texts, but for less."""
+    return bool(np.median([one.is_same_noise for one in run.observations("signal")]) > 0.0)
+
+
+def lacks_renderings(document: Mapping[str, Any]) -> str | None:
+    """Return why a report of recordings has no distortion; None where it has one, or of models."""
+    seeds = (document.get("suite") or {}).get("seeds") or ()
+    family = (document.get("reference") or {}).get("family")
+    if family != RECORDINGS or len(seeds) != 1 or document.get("distortion") is not None:
+        return None
+    return (
+        "nothing was judged: each text has one recording a side, spoken with other noise, and "
+        "nothing tells damage from noise; give several renderings of each text, a folder for "
+        "each seed"
+    )
 
 
 def _rows(distortion: Distortion, _: object) -> list[Row]:
@@ -172,6 +198,7 @@ METRICS = (
         compute=_compute,
         optional=True,
         rows=_rows,
+        doubt=lacks_renderings,
         figures=dict.fromkeys(
             ("value", "interval"),
             Figure("distortion, of what telephone coding adds", formatting.percent),
