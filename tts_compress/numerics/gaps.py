@@ -1,4 +1,4 @@
-"""Sound that one of two renderings of a text has and the other lacks, by their alignment.
+"""Sound that one of two renderings of a text has and the other lacks, in time or in pitch.
 
 The alignment is dynamic time warping of whole log-mel spectra (Sakoe and Chiba, "Dynamic
 programming algorithm optimization for spoken word recognition", 1978): sound that is inserted or
@@ -35,6 +35,16 @@ _REST_S = 0.15
 _PRICE = 0.5
 """Frames by which a run of unmatched frames grows shorter with each matched frame inside it."""
 
+_RANGES = 10
+"""Ranges of 8 mel bands, of which each can be louder or softer by itself."""
+
+_NEAR_S = 0.06
+"""A range is compared with the loudest or softest that the other side has as near: renderings of
+one voice, each aligned with the other, differ by 3 dB then at most."""
+
+_BRIEF_S = 0.035
+"""Time over which the difference is averaged."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -58,6 +68,9 @@ class Alignment:
     levels: tuple[_Array, _Array]
     """Level of each frame relative to the reference's speech, dB."""
 
+    ranges: tuple[_Array, _Array]
+    """Level of each frame in each range of frequencies, shape `[frames, 10]`, dB."""
+
     hop_s: float
 
     def gap(self, side: Literal["reference", "candidate"]) -> Gap:
@@ -76,6 +89,26 @@ class Alignment:
             at_s=float(self.path[begin, 1]) * self.hop_s,
             at_end=int(shared[end:].sum()) * self.hop_s < _REST_S,
         )
+
+    def range_change(self, *, louder: bool) -> tuple[float, float]:
+        """Return by how many dB a range of frequencies is louder, or softer, and its time in s.
+
+        Stretches in which both sides go on alike are compared; what only one has is a gap.
+        """
+        sign = 1.0 if louder else -1.0
+        before, after = (sign * side for side in self.ranges)
+        near = round(_NEAR_S / self.hop_s)
+        around = np.pad(before, ((near, near), (0, 0)), mode="edge")
+        most = _windows(around, 2 * near + 1).max(axis=-1)
+        count = max(1, round(_BRIEF_S / self.hop_s))
+        if len(self.path) < count:
+            return 0.0, 0.0
+        beyond = after[self.path[:, 1]] - most[self.path[:, 0]]
+        means = _windows(beyond, count).mean(axis=-1).max(axis=1)
+        steps = self.path[count - 1 :] - self.path[: len(self.path) - count + 1]
+        means = np.where((steps == count - 1).all(axis=1), means, 0.0)
+        worst = int(means.argmax())
+        return max(0.0, float(means[worst])), float(self.path[worst, 1]) * self.hop_s
 
     def level_change(self) -> tuple[float, float]:
         """Return how much louder or softer 0.4 s of sound are at most, dB, and their time in s."""
@@ -106,7 +139,20 @@ def align_audio(reference: Audio, candidate: Audio) -> Alignment:
     loud = levels[0][levels[0] > 0.1 * levels[0].mean()]
     speech = float(loud.mean()) if len(loud) else 1.0
     before, after = (10.0 * np.log10(level / speech + 1e-20) for level in levels)
-    return Alignment(path, (before, after), hop_s * stride)
+    ranges = (_in_ranges(spectra[0]), _in_ranges(spectra[1]))
+    return Alignment(path, (before, after), ranges, hop_s * stride)
+
+
+def _in_ranges(spectrum: _Array) -> _Array:
+    """Return the mean power in each range of bands, dB, shape `[frames, 10]`."""
+    power = 10.0 ** (spectrum / 10.0)
+    means = power.reshape(len(power), _RANGES, -1).mean(axis=2)
+    return np.asarray(10.0 * np.log10(means))
+
+
+def _windows(values: _Array, count: int) -> _Array:
+    """Return so many frames from each frame on, shape `[windows, ranges, count]`."""
+    return np.lib.stride_tricks.sliding_window_view(values, count, axis=0)
 
 
 def _scaled(audio: Audio, gain: float) -> Audio:

@@ -178,6 +178,25 @@ def _louder(audio: Audio) -> Audio:
     return _changed(audio, samples)
 
 
+def _burst(audio: Audio) -> Audio:
+    """Add 40 ms of noise, 10 dB softer than the speech around it."""
+    part = _part(audio, 0.04)
+    samples = audio.samples.copy()
+    noise = np.random.default_rng(0).standard_normal(part.stop - part.start)
+    samples[part] += 0.3 * noise * np.sqrt(np.mean(np.square(samples[part])))
+    return _changed(audio, samples)
+
+
+def _muffled(audio: Audio) -> Audio:
+    """Take what is above 800 Hz from 0.2 s of sound."""
+    part = _part(audio, 0.2)
+    spectrum = np.fft.rfft(audio.samples[part])
+    spectrum[round(800 * 0.2) :] *= 0.03
+    samples = audio.samples.copy()
+    samples[part] = np.fft.irfft(spectrum, part.stop - part.start)
+    return _changed(audio, samples)
+
+
 def _pre_echo(audio: Audio) -> Audio:
     """Add everything 30 ms early, 20 dB softer."""
     early = round(0.03 * audio.sample_rate)
@@ -210,6 +229,8 @@ PLANTED: list[tuple[str, Plant]] = [
     ("runaway", _run_on_for_long),
     ("length", _slower),
     ("level", _louder),
+    ("burst", _burst),
+    ("hole", _muffled),
     ("onset", _pre_echo),
 ]
 _IDS = [plant.__name__.strip("_") for _, plant in PLANTED]

@@ -104,6 +104,12 @@ class Damage(Record):
     level: Finding | None = None
     """Decibels by which 0.4 s of sound are louder or softer."""
 
+    burst: Finding | None = None
+    """Decibels by which a range of frequencies is louder for 35 ms than anywhere near."""
+
+    hole: Finding | None = None
+    """Decibels by which a range of frequencies is softer for 35 ms than anywhere near."""
+
     onset: Finding | None = None
     """Decibels by which the 45 ms before a sound are louder, such as by an early echo of it."""
 
@@ -272,9 +278,10 @@ METRICS = (
             "constant offset, samples that do not change inside the speech (frozen), clicks, a "
             "whistle, a pause, noise in the pauses (hiss), sound that is repeated, dropped, "
             "missing at the end (truncation) or goes on behind it (runaway), another length or "
-            "level, sound before a sound (onset), or half of its words misheard, where the "
-            "reference has none, with this seed and another. What was not seen in so many "
-            "utterances can still happen: the bound says how often.",
+            "level, noise in the speech (burst) or frequencies that are missing (hole), sound "
+            "before a sound (onset), or half of its words misheard, where the reference has none, "
+            "with this seed and another. What was not seen in so many utterances can still "
+            "happen: the bound says how often.",
         },
     ),
 )
