@@ -104,7 +104,7 @@ COMMANDS = {
         ("evaluate", "demo", "small", "--suite", "suite.toml", "--output", "out"), _report
     ),
     "qat": Program(
-        ("qat", "demo", "--texts", "set.toml", "--output", "out", "--steps", "30"), _artifact
+        ("qat", "demo", "--texts", "set.toml", "--output", "out", "--steps", "10"), _artifact
     ),
     "sweep": Program(("sweep", "plan.toml", "--workers", "2"), _sweep),
 }

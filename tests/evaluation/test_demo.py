@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tts_compress.evaluation import EvaluationOptions, Suite, read_gates, read_suite
-from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
 from tts_compress.evaluation.metrics.distortion import summarize
 from tts_compress.evaluation.pairs import OTHER_SEEDS
@@ -33,7 +32,7 @@ def voice(demo: Path) -> Path:
 def suite() -> Suite:
     """Return the first texts of the shipped suite, with one seed."""
     quick = read_suite("en-quick")
-    return quick.model_copy(update={"utterances": quick.utterances[:4], "seeds": (0,)})
+    return quick.model_copy(update={"utterances": quick.utterances[:2], "seeds": (0,)})
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def _damaged(voice: Path, directory: Path, tensor: str, factor: float) -> Path:
 
 
 def _evaluate(voice: Path, candidate: Path, suite: Suite, work: Path) -> Evaluation:
-    options = EvaluationOptions(timing_texts=2, timing_runs=2)
+    options = EvaluationOptions(timing_texts=1, timing_runs=1)
     return evaluate(voice, candidate, suite=suite, output=work, options=options)
 
 
@@ -67,7 +66,7 @@ def test_a_voice_against_itself_differs_in_nothing(voice: Path, suite: Suite, wo
     """The recognizer understands it, and every difference is exactly zero."""
     found = _evaluate(voice, voice, suite, work)
     assert 0.0 < found.wer.reference < 0.5
-    assert (found.wer.delta, found.wer.interval) == (0.0, None)  # of four texts
+    assert (found.wer.delta, found.wer.interval) == (0.0, None)  # of two texts
     assert found.signal.log_mel_distance_db == 0.0
     assert 1.0 == found.signal.same_timing == found.duration.kept == found.duration.ratio
     assert found.floors.other_seeds_log_mel_distance_db > 0.3
@@ -100,13 +99,3 @@ def test_the_distortion_gate_catches_a_doubled_decoder_weight(voice: Path, tmp_p
     limit = max(g.limit for g in read_gates("default").gate if g.metric == "distortion.interval.1")
     assert len(ends) > 5
     assert min(ends.values()) > limit, min(ends.items(), key=lambda item: item[1])
-
-
-def test_an_overdriven_decoder_fails_for_its_health(
-    voice: Path, suite: Suite, work: Path, tmp_path: Path
-) -> None:
-    """Clipping is found whatever the words."""
-    loud = _damaged(voice, tmp_path, "dec.conv_post.weight", 60.0)
-    found = _evaluate(voice, loud, suite, work)
-    assert found.health.candidate.clipped == len(suite.utterances) * len(suite.seeds)
-    assert not judge(found, read_gates("default")).passed

@@ -23,13 +23,16 @@ _TESTS = (
     "tests/torch/layers/test_layers.py::test_linear_layers_multiply_the_codes",
     "tests/torch/layers/test_layers.py::test_convolutions_multiply_the_codes",
     "tests/torch/layers/test_layers.py::test_four_bits_multiply_what_the_codes_stand_for",
-    "tests/compression/test_compress_module.py::test_every_scheme_sounds_nearly_the_same",
+    *(
+        f"tests/compression/test_compress_module.py::test_every_scheme_sounds_nearly_the_same[{name}]"
+        for name in ("int8-dynamic", "int8-static", "bf16")
+    ),
 )
 """Tests whose result depends on a processor's kernels, once each: others would only take longer."""
 
 
 def test_arithmetic_of_the_suite(haswell: Processor) -> None:
-    """In one process: to import torch takes it a quarter of a minute."""
+    """In one process: torch alone takes a quarter of a minute to be imported there."""
     options = ["--quiet", "--tb=short", "-p", "no:cacheprovider"]
     try:
         told = haswell.run(["-m", "pytest", *options, *_TESTS])

@@ -1,6 +1,7 @@
 """A real vocoder, HiFi-GAN V2: a few steps bring its rounded self nearer to the original."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.slow
 _SEGMENT = 32
 """Frames of a training example, as the vocoder was trained on itself."""
 
-_STEPS = 40
+_STEPS = 20
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,8 @@ def mels(assets: Path) -> list[Tensor]:
 @pytest.fixture(scope="module")
 def distance(assets: Path, teacher: nn.Module) -> Callable[[nn.Module], float]:
     """Return a function: the distance of a vocoder's spectra from the original's, in decibels."""
-    held_out = read_clips(assets, 6)[1::2]
+    clips = read_clips(assets, 6)[1::2]
+    held_out = [replace(clip, mel=np.ascontiguousarray(clip.mel[:, :, :200])) for clip in clips]
     meant = [log_mel(sound(calls(teacher), clip)) for clip in held_out]
 
     def measure(module: nn.Module) -> float:
@@ -83,7 +85,7 @@ def _learn(task: TrainingTask, rate: float) -> None:
 
 @pytest.mark.parametrize(
     ("scheme", "rate", "share"),
-    [("int8-qat", 1e-5, 0.97), ("int4-weight-only", 5e-5, 0.8)],
+    [("int8-qat", 1e-5, 0.95), ("int4-weight-only", 5e-5, 0.85)],
     ids=["8 bits", "4 bits"],
 )
 def test_few_steps_bring_it_nearer(
@@ -94,13 +96,14 @@ def test_few_steps_bring_it_nearer(
     rate: float,
     share: float,
 ) -> None:
+    """Measured: 0.554 to 0.465 dB in eight bits, 1.802 to 1.376 dB in four."""
     recipe = find_recipe("module", scheme)
     prepared = prepare_qat(teacher, recipe)
     student = prepared.module
     switch_fake_quant(student, on=False)
     with torch.no_grad():
         for mel in mels:
-            student(mel[..., :400])
+            student(mel[..., :150])
     disable_observer(student)
     switch_fake_quant(student, on=True)
     before = distance(convert_qat(prepared).root)
