@@ -122,10 +122,11 @@ test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 
 	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
-	$(call PYTEST,$(F5)) --dist loadscope tests/families/f5 tests/export tests/models/shims
+	$(call PYTEST,$(F5)) --dist loadscope tests/families/f5 \
+		tests/export/test_f5.py tests/export/test_vocos.py tests/models/test_stand_ins.py tests/numerics/test_spectra.py
 
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
-	$(call PYTEST,$(PARLER)) --dist loadscope tests/families/parler tests/export
+	$(call PYTEST,$(PARLER)) --dist loadscope tests/families/parler tests/export/test_dac.py
 
 test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_GPT_SOVITS=DIR)
 	$(call PYTEST,$(GPT_SOVITS)) tests/families/gpt_sovits tests/models/gpt_sovits
