@@ -33,7 +33,6 @@ def _growth(work: Callable[[int], None], rounds: int) -> tuple[float, float]:
         samples.append((process.memory_info().rss / 1e3, process.num_fds()))
     later = np.array(samples[rounds // 2 :])
     memory, files = (np.polyfit(np.arange(len(later)), column, 1)[0] for column in later.T)
-    print(f"{memory:.1f} kB and {files:.2f} files a round")
     return float(memory), float(files)
 
 
