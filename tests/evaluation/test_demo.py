@@ -82,8 +82,8 @@ def test_the_distortion_gate_catches_a_doubled_decoder_weight(voice: Path, tmp_p
     """
     import onnx
 
-    spoken = sorted((utterance.text for utterance in read_suite("en-quick").utterances), key=len)
-    texts = spoken[:FEWEST_TEXTS]
+    shortest = sorted((item.text for item in read_suite("en-quick").utterances), key=len)
+    texts = shortest[:FEWEST_TEXTS]
     speak = load(voice).synthesize
     reference, other = ([speak(text, seed=seed) for text in texts] for seed in (0, OTHER_SEEDS))
     names = [item.name for item in onnx.load(str(voice)).graph.initializer]
