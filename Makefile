@@ -22,12 +22,15 @@ OUT    ?= out/$(NAME)-$(SCHEME)
 REPORT ?= $(OUT)-report
 
 INSTALL := -m pip --disable-pip-version-check install --quiet
+# Installing it writes into the checkout, which environments that are set up side by side share.
+ALONE := $(if $(shell command -v flock),flock pyproject.toml)
 PIP := $(VENV)/bin/python $(INSTALL) -c constraints.txt
 # setuptools would tell every user of an editable installation to be careful with names of folders.
 export PYTHONWARNINGS ?= ignore:Editable installation
 # A process for each core, each with one thread; they start many others, which share compiled files.
 # Tests that share what their fixtures make are kept together (--dist).
-PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses auto --maxprocesses 8
+WORKERS ?= auto
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(1)/bin/pytest --numprocesses $(WORKERS) --maxprocesses 8
 # Systems whose packages do not go together have an environment each.
 F5             := $(VENV)-f5
 PARLER         := $(VENV)-parler
@@ -116,13 +119,14 @@ test-web: $(VENV)/.developer $(WEB)  ## voices in Node, Chromium, OpenVINO and s
 	$(call PYTEST,$(VENV)) --dist loadfile tests/web
 
 test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 without AVX512 and on ARM64
-	$(call PYTEST,$(VENV)) --dist loadfile tests/processors
+	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
-	$(call PYTEST,$(F5)) --dist loadscope tests/families/f5 tests/export tests/models/shims
+	$(call PYTEST,$(F5)) --dist loadscope tests/families/f5 \
+		tests/export/test_f5.py tests/export/test_vocos.py tests/models/test_stand_ins.py tests/numerics/test_spectra.py
 
 test-parler: $(PARLER)/.user  ## the tests of Parler-TTS, in its own environment
-	$(call PYTEST,$(PARLER)) --dist loadscope tests/families/parler tests/export
+	$(call PYTEST,$(PARLER)) --dist loadscope tests/families/parler tests/export/test_dac.py
 
 test-gpt-sovits: $(GPT_SOVITS)/.user  ## the tests of GPT-SoVITS (TTS_COMPRESS_GPT_SOVITS=DIR)
 	$(call PYTEST,$(GPT_SOVITS)) tests/families/gpt_sovits tests/models/gpt_sovits
@@ -189,19 +193,19 @@ $(WEB): examples/web/package-lock.json
 $(VENV)/.user: pyproject.toml constraints.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
-	$(PIP) -e '.[piper,evaluate]'
+	$(ALONE) $(PIP) -e '.[piper,evaluate]'
 	touch $@
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
+	$(ALONE) $(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
 	touch $@
 
 $(VENV)/.transformers: $(VENV)/.user
 	$(PIP) torch
-	$(PIP) -e '.[piper,evaluate,transformers-tts]'
+	$(ALONE) $(PIP) -e '.[piper,evaluate,transformers-tts]'
 	touch $@
 
 # Builders of voices of true size, without what they train and speak with; matcha-tts is compiled.
@@ -214,7 +218,7 @@ $(F5)/.user: pyproject.toml constraints-f5.txt
 	test -x $(F5)/bin/python || $(PYTHON) -m venv $(F5)
 	$(F5)/bin/python $(INSTALL) --upgrade pip
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt torch
-	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,qat,evaluate]' hypothesis pytest pytest-xdist
+	$(ALONE) $(F5)/bin/python $(INSTALL) -c constraints-f5.txt -e '.[f5,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(F5)/bin/python $(INSTALL) -c constraints-f5.txt --no-deps f5-tts vocos encodec
 	touch $@
 
@@ -222,7 +226,7 @@ $(PARLER)/.user: pyproject.toml constraints-parler.txt
 	test -x $(PARLER)/bin/python || $(PYTHON) -m venv $(PARLER)
 	$(PARLER)/bin/python $(INSTALL) --upgrade pip
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt torch
-	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,qat,evaluate]' hypothesis pytest pytest-xdist
+	$(ALONE) $(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt -e '.[parler,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(PARLER)/bin/python $(INSTALL) -c constraints-parler.txt --no-deps \
 		parler-tts descript-audio-codec-unofficial
 	touch $@
@@ -231,7 +235,7 @@ $(GPT_SOVITS)/.user: pyproject.toml constraints-gpt-sovits.txt
 	test -x $(GPT_SOVITS)/bin/python || $(PYTHON) -m venv $(GPT_SOVITS)
 	$(GPT_SOVITS)/bin/python $(INSTALL) --upgrade pip
 	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt torch
-	$(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
+	$(ALONE) $(GPT_SOVITS)/bin/python $(INSTALL) -c constraints-gpt-sovits.txt \
 		-e '.[gpt-sovits,qat,evaluate,whisper]' hypothesis pytest pytest-xdist
 	touch $@
 
@@ -239,7 +243,7 @@ $(NATURALSPEECH2)/.user: pyproject.toml constraints-naturalspeech2.txt
 	test -x $(NATURALSPEECH2)/bin/python || $(PYTHON) -m venv $(NATURALSPEECH2)
 	$(NATURALSPEECH2)/bin/python $(INSTALL) --upgrade pip
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt torch
-	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
+	$(ALONE) $(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt \
 		-e '.[naturalspeech2,qat,evaluate]' hypothesis pytest pytest-xdist
 	$(NATURALSPEECH2)/bin/python $(INSTALL) -c constraints-naturalspeech2.txt --no-deps encodec
 	touch $@

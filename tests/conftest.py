@@ -35,10 +35,11 @@ _TINY = {
 
 
 _LONGEST = (
+    "tests/processors/test_suite.py",
     "tests/test_docs_run.py",
     "tests/compression/test_vocoder.py",
 )
-"""Files whose tests marked slow take the longest. Each is run by one process, which shares what
+"""Files whose tests take the longest. Each is run by one process, which shares what
 its fixtures make; begun last, it would keep one core busy and leave the others idle."""
 
 

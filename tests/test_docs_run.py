@@ -1,6 +1,6 @@
 """README and docs: what can be run is run, in the order of each page.
 
-Commands run in this process with suites of three texts, one seed and four calibration texts; each
+Commands run in this process with suites of two texts, one seed and two calibration texts; each
 text is timed once, and `int8` is the recipe as it is, without a choice of formats. Installations
 and make targets are only parsed (`test_docs_commands.py`), and so are blocks with a comment that
 says why. What two pages make by commands of one meaning is made once.
@@ -36,7 +36,7 @@ _MADE: dict[str, Path] = {}
 """Folders that commands have made, by what the commands mean."""
 
 _VERDICTS = {"check", "gate"}
-"""Commands whose exit code 1 is a result; three texts prove nothing, a busy machine times badly."""
+"""Commands whose exit code 1 is a result; two texts prove nothing, a busy machine times badly."""
 
 _PAGES = [page for page in PAGES if any(b.language in {"sh", "python"} for b in read_blocks(page))]
 
@@ -53,12 +53,12 @@ def _runs(words: list[str]) -> bool:
 
 def _short(name: str | Path) -> Suite:
     suite = read_suite(name)
-    return suite.model_copy(update={"utterances": suite.utterances[:3], "seeds": (0,)})
+    return suite.model_copy(update={"utterances": suite.utterances[:2], "seeds": (0,)})
 
 
 def _few(name: str) -> CalibrationSet:
     found = read_calibration_set(name)
-    return found.model_copy(update={"texts": found.texts[:4]})
+    return found.model_copy(update={"texts": found.texts[:2]})
 
 
 def _vocoder(path: Path) -> None:

@@ -107,6 +107,15 @@ def test_data_folders_hold_no_python(name: str) -> None:
     assert not list((ROOT / name).rglob("*.py"))
 
 
+def test_tests_mirror_the_package() -> None:
+    """But for those of whole systems, processors and browsers, which are of no module's."""
+    tests = Path(__file__).parent
+    folders = {module.parent.relative_to(tests) for module in _modules(tests)}
+    assert {f.parts[0] for f in folders if f.parts and not (PACKAGE / f).is_dir()} == {
+        *("families", "processors", "web")
+    }
+
+
 def test_every_package_is_listed() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     listed = set(project["tool"]["setuptools"]["packages"])

@@ -9,18 +9,13 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
-from tts_compress.recipes.family import schemes_of
-from tts_compress.recipes.formats import find_scheme
 
 pytestmark = pytest.mark.slow
 
 
-_SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]
-
-
-@pytest.mark.parametrize("scheme", [name for name in _SCHEMES if name != "int8"])
-def test_every_scheme_speaks(demo: Path, quick_recipe: Callable[[str], Path], scheme: str) -> None:
-    """The next test asks more of `int8`."""
+@pytest.mark.parametrize("scheme", ["int4-int8", "int8-static"])
+def test_a_scheme_speaks(demo: Path, quick_recipe: Callable[[str], Path], scheme: str) -> None:
+    """The next test asks more of `int8`, and `make test-processors` of schemes that it plays."""
     assert demo.is_file()
     small = compress(load("demo"), scheme, recipe=quick_recipe(scheme))
     audio = small.synthesize("The quick brown fox.", seed=0)
@@ -34,7 +29,7 @@ def test_int8_is_three_times_smaller_and_keeps_durations(demo: Path, tmp_path: P
     assert 3 * saved.stat().st_size <= demo.stat().st_size
     small = load(saved)
     pairs = []
-    for utterance in read_suite("en-quick").utterances:
+    for utterance in read_suite("en-quick").utterances[::3]:
         before = voice.synthesize(utterance.text, seed=None).durations
         after = small.synthesize(utterance.text, seed=None).durations
         assert before is not None

@@ -354,18 +354,20 @@ def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:
 def _spoken(assets: Path, voice: str) -> list[Audio]:
     if voice == "recordings":
         paths = sorted((assets / "speech-ljspeech32" / "wavs").iterdir())
-        return [read_wav(path) for path in paths if path.stem != "LJ001-0013"]  # never silent
+        silent = [path for path in paths if path.stem != "LJ001-0013"]
+        return [read_wav(path) for path in silent[:15]]
     spec = "demo" if voice == "demo" else str(assets / "trained-voices" / voice / f"{voice}.onnx")
     model = load(spec)
     assert isinstance(model, GraphModel)
-    return [model.synthesize(entry.text, seed=0) for entry in read_suite("en-quick").utterances]
+    texts = read_suite("en-quick").utterances[:15]
+    return [model.synthesize(entry.text, seed=0) for entry in texts]
 
 
 @pytest.mark.parametrize("voice", ["recordings", "demo", "hfc", "kristin"])
 def test_hiss_in_a_single_silence_is_found(assets: Path, voice: str) -> None:
     if voice in {"hfc", "kristin"} and not (assets / "trained-voices").is_dir():
         pytest.skip("no trained voices among the assets")
-    for place, audio in enumerate(_spoken(assets, voice)):
+    for place, audio in enumerate(_spoken(assets, voice)):  # each band at each level
         level_db = (-50, -55, -60)[place % 3]
         assert "hiss" in _found(audio, _hissing(audio, level_db, place)), (place, level_db)
         other = (0.89 * audio.samples, np.roll(audio.samples, 5))[place % 2]

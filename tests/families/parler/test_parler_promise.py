@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
-from tests.families.conformance import FamilyPromises, write_suite
-from tts_compress import find_recipe, load, read_report
-from tts_compress.cli import main
+from tests.families.conformance import FamilyPromises
+from tts_compress import find_recipe, load
 from tts_compress.models.parler.network import ParlerOptions
 from tts_compress.progress import Silent
 
@@ -138,15 +137,9 @@ def test_only_scores_of_speech_are_learned_from(wide: Any) -> None:
     assert heard.keywords["input_ids"].shape[1] == len(_TEXTS[0]) + 1
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("timed_once")
 def test_a_model_against_itself_agrees_in_every_token(
-    request: pytest.FixtureRequest, tmp_path: Path
+    request: pytest.FixtureRequest, tiny_parler: Any, compare_models: Callable[..., Any]
 ) -> None:
-    """Exactly: the same weights give the same scores in two processes."""
-    pytest.importorskip("pocketsphinx")
-    spec, suite, out = _spec(request), write_suite(tmp_path, ["Hello there."]), tmp_path / "report"
-    assert main(["evaluate", spec, spec, "--suite", str(suite), "--output", str(out)]) == 0
-    scores = read_report(out).teacher_forced
-    assert scores is not None
+    """Exactly: the same weights give the same scores, opened twice."""
+    scores = compare_models(tiny_parler, load(_spec(request)), ["Hello there."])
     assert (scores.agreement, scores.kl_nats, scores.logit_distance) == (1.0, 0.0, 0.0)

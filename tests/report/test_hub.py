@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.publish.stand_in import Hub, serve
+from tests.report.stand_in_hub import Hub, serve
 from tts_compress.cli import main
 
 _ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""A stream of values in constant memory, and the ranges made of it."""
+"""A stream of values in constant memory, the ranges made of it, and their scales."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import Histogram, choose_range
+from tts_compress.numerics.ranges import Affine, Histogram, choose_range
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
     Values: TypeAlias = npt.NDArray[np.float32]
+
 
 _streams = st.lists(
     arrays(np.float32, st.integers(1, 40), elements=st.floats(width=32, allow_nan=False)),
@@ -133,3 +134,30 @@ def test_values_that_are_not_finite_are_refused(value: float) -> None:
     for low, high in ((float(values.min()), float(values.max())), (1.0, 2.0)):
         with pytest.raises(QuantizationError, match="not finite"):
             Histogram().add(values, low, high)
+
+
+_ends = st.floats(-1e30, 1e30)
+
+
+@given(ends=st.tuples(_ends, _ends).map(sorted))
+def test_range_is_covered_and_zero_is_exact(ends: list[float]) -> None:
+    low, high = ends
+    code = Affine.spanning(low, high)
+    scale, zero = code.scale, code.zero
+    first, last = 0, 255
+    assert first <= zero <= last
+    assert scale > 0
+    assert scale == np.float32(scale)
+    smallest = float(np.finfo(np.float32).tiny)
+    if max(high, 0) - min(low, 0) > 255 * smallest * 2:
+        # Rounding the zero point moves the ends by up to half a step.
+        slack = 0.51 * scale
+        assert (first - zero) * scale <= min(low, 0.0) + slack
+        assert (last - zero) * scale >= max(high, 0.0) - slack
+
+
+def test_known_ranges() -> None:
+    assert Affine.spanning(-0.51, 2.04) == Affine(float(np.float32(0.01)), 51)
+    assert Affine.spanning(0.5, 2.55) == Affine(float(np.float32(0.01)), 0)
+    assert Affine.spanning(-2.55, -1.0) == Affine(float(np.float32(0.01)), 255)
+    assert Affine.spanning(0.0, 0.0) == Affine(float(np.float32(1)), 0)

@@ -1,4 +1,4 @@
-"""Time warping, against brute force."""
+"""Log-mel spectra, their filters, and their warping, against brute force and other libraries."""
 
 from functools import cache
 from itertools import pairwise
@@ -9,7 +9,76 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tts_compress.numerics.spectra import align, compare_warped
+from tts_compress.audio import Audio
+from tts_compress.numerics.spectra import (
+    FLOOR_DB,
+    MELS,
+    align,
+    compare_warped,
+    log_mel,
+    mel_filters,
+    window_length,
+)
+
+
+@pytest.mark.parametrize(
+    ("rate", "window"),
+    [(8_000, 512), (16_000, 1024), (22_050, 1024), (24_000, 1024), (44_100, 2048), (48_000, 2048)],
+)
+def test_every_mel_band_sees_some_of_the_spectrum(rate: int, window: int) -> None:
+    """A filter without bins would compare floor with floor."""
+    assert window == window_length(rate)
+    if rate >= 16_000:
+        assert mel_filters(rate, window, MELS).sum(axis=1).min() > 0.0
+
+
+def test_a_full_scale_tone_is_at_zero_decibels_in_its_band() -> None:
+    """The scale is that of a full-scale sine."""
+    time_s = np.arange(16_000) / 16_000
+    filters = mel_filters(16_000, 1024, MELS)
+    band = 40
+    frequency = np.fft.rfftfreq(1024, 1 / 16_000)[filters[band].argmax()]
+    samples = np.sin(2 * np.pi * frequency * time_s).astype(np.float32)
+    spectrum = log_mel(Audio(samples=samples, sample_rate=16_000))
+    assert band == spectrum[10].argmax()
+    assert spectrum[10, band] == pytest.approx(0.0, abs=1.5)
+
+
+@pytest.mark.parametrize(
+    ("samples", "frames"), [(0, 1), (1, 1), (1024, 1), (1025, 2), (1280, 2), (16_000, 60)]
+)
+def test_number_of_frames(samples: int, frames: int) -> None:
+    """Every sample is in a frame, and there is always one."""
+    audio = Audio(samples=np.zeros(samples, np.float32), sample_rate=16_000)
+    assert (frames, MELS) == log_mel(audio).shape
+
+
+def test_silence_and_broken_samples_lie_on_the_floor() -> None:
+    """NaN and infinity do not spread."""
+    samples = np.array([np.nan, np.inf, -np.inf, 0.0] * 400, np.float32)
+    assert (log_mel(Audio(samples=samples, sample_rate=16_000)) == FLOOR_DB).all()
+
+
+def test_each_filter_rises_to_one_at_most_and_overlaps_the_next() -> None:
+    filters = mel_filters(16_000, 1024, 40)
+    assert filters.shape == (40, 513)
+    assert filters.min() == 0.0
+    assert 0.9 < filters.max() <= 1.0
+    peaks = filters.argmax(axis=1)
+    assert (np.diff(peaks) > 0).all()
+    between = filters[:, peaks[0] : peaks[-1]].sum(axis=0)
+    np.testing.assert_allclose(between, 1.0)  # what one loses the next one gains
+
+
+@pytest.mark.parametrize("limits", [(0.0, 12_000.0), (80.0, 7_600.0)])
+def test_filters_are_those_of_librosa(limits: tuple[float, float]) -> None:
+    librosa = pytest.importorskip("librosa")
+    low, high = limits
+    expected = librosa.filters.mel(
+        sr=24_000, n_fft=1024, n_mels=100, fmin=low, fmax=high, htk=True, norm=None
+    )
+    np.testing.assert_allclose(mel_filters(24_000, 1024, 100, limits), expected, atol=1e-6)
+
 
 _COSTS = st.tuples(st.integers(1, 7), st.integers(1, 7)).flatmap(
     lambda shape: arrays(np.float64, shape, elements=st.integers(0, 20).map(float))
