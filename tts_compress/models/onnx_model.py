@@ -36,6 +36,7 @@ from tts_compress.models.contract.styles import find_file, style_files
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
+from tts_compress.models.streaming import Streamer, open_streamer
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
@@ -80,6 +81,7 @@ class OnnxModel:
         self.manifest = manifest
         self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
         self._opened: dict[str, Opened] = {}
+        self._streamer: Streamer | None = None
 
     def __repr__(self) -> str:
         return shown_model(self)
@@ -103,6 +105,7 @@ class OnnxModel:
                 for name, part in self.parts.items()
             },
             _opened={name: self._opened[name] for name in self._opened.keys() - graphs.keys()},
+            _streamer=None,
         )
 
     def components(self) -> Mapping[str, Component]:
@@ -323,6 +326,20 @@ class OnnxVoice(OnnxModel):
             sample_rate=self.sample_rate,
             durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
         )
+
+    def stream(self, text: str, *, seed: int | None = 0) -> Iterator[Audio]:
+        """Speak a text chunk by chunk; stitched together it is what `synthesize` returns.
+
+        Raises:
+            ModelError: Most of the voice is not local in time; the operator is named.
+            TextError: The text cannot be spoken.
+        """
+        if self._streamer is None:
+            self._streamer = open_streamer(self)
+        for call in self._caller.calls(text, seed, self.speaker):
+            last = len(self.parts) - 1
+            for feeds, own in self._caller.rounds(self._run, call, last):
+                yield from self._streamer.speak(_fed(self._streamer.inputs, feeds, own))
 
     def calibration_calls(
         self, texts: Iterable[str], *, seed: int, part: str = ""

@@ -1,0 +1,194 @@
+"""Voices that speak chunk by chunk: the last graph, which makes the sound, cut in time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from math import ceil, prod
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tts_compress.audio import Audio
+from tts_compress.config import IDS, data_names
+from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.models.contract.calling import to_samples
+from tts_compress.models.speakers import primary_language
+from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.quantize.prepare import prepare, widen_halves
+from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.stages import Cut, Stage, cut_graph
+from tts_compress.recipes.recipe import read_calibration_set
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+    from tts_compress.models.contract.schema import Spectrum
+    from tts_compress.models.onnx_model import OnnxVoice
+
+FIRST_S = 0.1
+"""Shortest first chunk, by what screen readers ask for."""
+
+MOST_S = 0.75
+"""Longest chunk that is computed at once: it bounds the memory."""
+
+_IDS = (f"{IDS} 1 2 3 1 2 3", f"{IDS} 1 2 3 1 2 3 1 2 3 1 2 3 1 2 3")
+"""Texts for voices that take no other."""
+
+
+def cut_voice(voice: OnnxVoice, *, fed: bool) -> Cut:
+    """Cut the graph of a voice that makes its sound.
+
+    An original is first written anew, as for compression: masks, which are of ones where one text
+    is spoken at a time, would be read at every moment.
+
+    Args:
+        voice: The voice.
+        fed: Noise becomes an input, as where voices are compared.
+
+    Raises:
+        ModelError: Most of the graph is not local in time.
+    """
+    name, part = [*voice.parts.items()][-1]
+    if part.repeat > 1:
+        raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
+    model = voice.graph(name)
+    if voice.manifest is None:
+        graph = Graph(prepare(widen_halves(model)))
+        rewrite(graph)
+        model = graph.finish()
+    if fed:
+        model = feed_noise(model)
+    names = {value.name for value in model.graph.input}
+    calls = [{n: a for n, a in call.items() if n in names} for call in _two_calls(voice, name)]
+    outputs = part.output if part.spectrum is None else part.spectrum.outputs
+    return cut_graph(model, calls, (outputs,) if isinstance(outputs, str) else outputs, part.spec)
+
+
+def _two_calls(voice: OnnxVoice, part: str) -> list[Feeds]:
+    """Return two calls of different lengths, in the voice's language if there are texts of it."""
+    language = primary_language(voice.language or "en")
+    name = language if language in data_names("calib/sets") else "en"
+    texts = sorted(read_calibration_set(name).texts, key=len)
+    for pair in ((texts[0], texts[len(texts) // 2]), _IDS):
+        with suppress(TextError, MissingExtraError):
+            return [next(voice.calibration_calls([t], seed=0, part=part)) for t in pair]
+    raise ModelError(f"'{voice.spec}' speaks no text by which it could be cut")
+
+
+def spectrum_stage(spectrum: Spectrum) -> tuple[Stage, Run]:
+    """Return the stage that makes samples of spectra: windowed frames that overlap."""
+    size, hop = spectrum.n_fft, spectrum.hop_length
+    cut = size // 2 if spectrum.center else 0
+    stage = Stage(
+        reads=spectrum.outputs,
+        axis=2,
+        returns=("samples",),
+        to=0,
+        sides=(),
+        hop=hop,
+        before=(size - 1 - cut) // hop,
+        after=(hop - 1 + cut) // hop,
+        extra=size - hop - 2 * cut,
+    )
+    return stage, lambda feeds: [to_samples(spectrum, [feeds[name] for name in stage.reads])]
+
+
+@dataclass(slots=True)
+class Streamer:
+    """What speaks chunk by chunk, once the inputs of the graph that makes the sound are there."""
+
+    sample_rate: int
+    stages: Sequence[Stage]
+    runs: Sequence[Run]
+    inputs: list[str]
+    """The inputs of a call, by name."""
+
+    encode: Callable[[Feeds, Sequence[str]], Sequence[Any]] | None
+    """Returns named tensors of a call; None where the first stage reads the graph's own inputs."""
+
+    pace: Pace | None = None
+    """What chunks take on this machine; None is measured with the first utterance."""
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return prod(stage.hop for stage in self.stages)
+
+    def speak(self, feeds: Feeds) -> Iterator[Audio]:
+        """Yield the sound of a call, chunk by chunk."""
+        first = self.stages[0].reads
+        sides = {name for stage in self.stages for name in stage.sides}
+        names = [*first, *sorted(sides - feeds.keys())]
+        values = dict(feeds)
+        if self.encode is not None:
+            values |= zip(names, self.encode(feeds, names), strict=True)
+
+        def begin() -> Flow:
+            return Flow(self.stages, self.runs, [values[name] for name in first], values)
+
+        shortest = max(1, ceil(FIRST_S * self.sample_rate / self.hop))
+        most = max(shortest, ceil(MOST_S * self.sample_rate / self.hop))
+        if self.pace is None:
+            self.pace = measure_pace(begin, shortest)
+        flow, said = begin(), 0
+        frame_s = self.hop / self.sample_rate
+        for end in chunk_ends(flow.frames, self.pace, frame_s, first=shortest, most=most):
+            pieces = [flow.until(min(end, stop + most)) for stop in range(said, end, most)]
+            samples = np.concatenate(pieces).astype(np.float32, copy=False)
+            yield Audio(samples=samples, sample_rate=self.sample_rate)
+            said = end
+
+
+def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
+    """Return what chunks take: of one, and of four times its frames, after one to warm up."""
+    spent = []
+    for count in (frames, frames, 4 * frames):
+        flow, started = begin(), perf_counter()
+        flow.until(count)
+        spent.append(perf_counter() - started)
+    each = max(0.0, spent[2] - spent[1]) / (3 * frames)
+    return Pace(start_s=max(0.0, spent[1] - each * frames), frame_s=each)
+
+
+def open_streamer(voice: OnnxVoice) -> Streamer:
+    """Return what speaks a voice chunk by chunk, with fed noise."""
+    cut = cut_voice(voice, fed=True)
+    sessions = [open_session(model, voice.spec) for model in cut.models]
+    encoder = None if cut.encoder is None else open_session(cut.encoder, voice.spec)
+    return build_streamer(voice, cut.stages, sessions, encoder)
+
+
+def build_streamer(
+    voice: OnnxVoice,
+    stages: Sequence[Stage],
+    sessions: Sequence[onnxruntime.InferenceSession],
+    encoder: onnxruntime.InferenceSession | None,
+) -> Streamer:
+    """Return what speaks a voice by open graphs."""
+    runs: list[Run] = [
+        lambda feeds, session=session, stage=stage: run_session(  # type: ignore[misc]
+            session, feeds, voice.spec, stage.returns
+        )
+        for session, stage in zip(sessions, stages, strict=True)
+    ]
+    spectrum = [*voice.parts.values()][-1].spectrum
+    if spectrum is not None:
+        stage, run = spectrum_stage(spectrum)
+        stages, runs = [*stages, stage], [*runs, run]
+
+    def encode(feeds: Feeds, names: Sequence[str]) -> Sequence[Any]:
+        assert encoder is not None
+        return run_session(encoder, feeds, voice.spec, names)
+
+    if encoder is not None:
+        return Streamer(voice.sample_rate, stages, runs, input_names(encoder), encode)
+    inputs = [*stages[0].reads, *(name for stage in stages for name in stage.sides)]
+    return Streamer(voice.sample_rate, stages, runs, inputs, None)

@@ -1,0 +1,273 @@
+"""A graph cut in time: what runs once for a text, and stages that run chunk by chunk.
+
+The first cut is the earliest tensor behind which everything is local in time: its length is the
+utterance's. Behind it there may be more cuts. A stage computes again what lies within its receptive
+field before and behind each chunk; two stages keep what flows between them, and so compute less
+again than one. Where to cut is chosen for the least arithmetic.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from math import ceil, inf, prod
+
+import onnx
+from onnx import TensorProto, helper
+
+from tts_compress.errors import ModelError
+from tts_compress.onnx.graph import Graph, copy_model, tensors_read, with_outputs
+from tts_compress.onnx.noise import NOISE_PREFIX
+from tts_compress.onnx.receptive import Field, observe_shapes, walk
+from tts_compress.onnx.session import Feeds, open_session
+
+_CHUNK = 64
+"""Frames of a chunk for which the cuts are chosen; half a second or more of most voices."""
+
+_START = 2e6
+"""Multiplications that starting a stage is worth, by the time it takes."""
+
+_COPY = 8.0
+"""Multiplications that a value between two stages is worth."""
+
+_WIDE = 65
+"""Fewest columns of a product with which onnxruntime's (MLAS) FP32 kernels sum in blocks of `_DEEP`
+rows, as with any more; with fewer, blocks are deeper and the last bit is another."""
+
+_DEEP = 128
+
+_LEAST = 0.5
+"""Share of the arithmetic that has to follow the cut: less would not be heard sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of a graph that runs chunk by chunk, and what it needs beyond a chunk."""
+
+    reads: tuple[str, ...]
+    """Tensors that are given in chunks."""
+
+    axis: int
+    """Their axis of time."""
+
+    returns: tuple[str, ...]
+    to: int
+    """Axis of time of what is returned."""
+
+    sides: tuple[str, ...]
+    """Tensors without time that each run is given."""
+
+    hop: int
+    """Steps of the output for each step of the input."""
+
+    before: int
+    """Steps of the input that are needed before those of a chunk."""
+
+    after: int
+    """Steps of the input that are needed behind those of a chunk."""
+
+    extra: int
+    """Steps of the whole output beyond `hop` for each of the input."""
+
+    least: int = 1
+    """Steps of the input with which kernels sum in the same order as with any more."""
+
+    def length(self, steps: int) -> int:
+        """Return the steps of the whole output."""
+        return steps * self.hop + self.extra
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """A graph in parts."""
+
+    encoder: onnx.ModelProto | None
+    """What runs once, returns the first stage's input, then the sides; None where these are the
+    graph's own inputs."""
+
+    stages: tuple[Stage, ...]
+    models: tuple[onnx.ModelProto, ...]
+    """The graph of each stage."""
+
+    share: float
+    """Share of the graph's arithmetic that is in stages."""
+
+    end: str
+    """The operator before the first cut that is not local in time."""
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """All tensors without time that stages read, in a fixed order."""
+        return tuple(sorted({side for stage in self.stages for side in stage.sides}))
+
+
+def cut_graph(
+    model: onnx.ModelProto, calls: Sequence[Feeds], outputs: Sequence[str], spec: str
+) -> Cut:
+    """Cut a graph where its length is fixed and everything behind is local in time.
+
+    Args:
+        model: The graph; not changed.
+        calls: Inputs of two calls of different lengths.
+        outputs: Outputs that are sound.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: Most of the graph is not local in time; the operator is named.
+    """
+    field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
+    costs = [0.0, *accumulate(_cost(field, node) for node in field.nodes)]
+    rest = {id(node) for node in field.nodes}
+    whole = costs[-1] + sum(_cost(field, n) for n in field.graph.nodes if id(n) not in rest)
+    path = _choose(field, costs)
+    share = costs[field.cuts[path[0]][1]] / whole
+    if len(path) < 2 or share < _LEAST:
+        raise ModelError(
+            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic comes before "
+            f"the sound is local in time, for {field.end or 'nothing in it depends on the length'}"
+        )
+    stages, models = zip(*_stages(model, field, path, spec), strict=True)
+    return Cut(
+        encoder=_encoder(model, field, path),
+        stages=stages,
+        models=models,
+        share=share,
+        end=field.end,
+    )
+
+
+def _cost(field: Field, node: onnx.NodeProto) -> float:
+    """Return the multiplications of an operator in the first call, or the values it makes."""
+    shape = field.shapes.get(node.output[0], ((), ()))[0]
+    values = 0.0 if node.name.startswith(NOISE_PREFIX) else float(prod(shape))
+    place = 3 if node.op_type == "QLinearConv" else 1
+    if len(node.input) <= place or not any(kind in node.op_type for kind in ("Conv", "MatMul")):
+        return values
+    weight = field.graph.constant(node.input[place])
+    if weight is None:
+        maker = field.graph.producer(node.input[place])  # weights that are dequantized
+        weight = field.graph.constant(maker.input[0]) if maker is not None and maker.input else None
+    if weight is None or weight.ndim < 2:
+        return values
+    if node.op_type == "ConvTranspose":
+        return prod(field.shapes[node.input[0]][0]) * weight.size / len(weight)
+    return values * weight.size / (weight.shape[-1] if "MatMul" in node.op_type else len(weight))
+
+
+def _choose(field: Field, costs: Sequence[float]) -> list[int]:
+    """Return the numbers of the cuts with the least arithmetic, from the first to the outputs."""
+    first = max((n for n, (names, _) in enumerate(field.cuts) if len(names) == 1), default=0)
+    best, path = {first: 0.0}, {first: [first]}
+    contexts = {number: field.contexts(number) for number in range(first)}
+    for number in reversed(range(first)):
+        for earlier, context in contexts[number].items():
+            if earlier not in best:
+                continue
+            ((start,), place), (_, end) = field.cuts[earlier], field.cuts[number]
+            size, axis = field.shapes[start][0], field.axis(start)
+            assert axis is not None
+            steps = context.last + 1 - context.first
+            again = (costs[place] - costs[end]) / size[axis] * steps
+            rate = size[axis] / _frames(field, first)
+            cost = best[earlier] + again + _START + _COPY * rate * _CHUNK * prod(size) / size[axis]
+            if cost < best.get(number, inf):
+                best[number], path[number] = cost, [*path[earlier], number]
+    return path.get(0, [first])
+
+
+def _frames(field: Field, first: int) -> int:
+    (name, *_) = field.cuts[first][0]
+    axis = field.axis(name)
+    return 1 if axis is None else field.shapes[name][0][axis]
+
+
+def _sides(field: Field, start: int, end: int) -> tuple[str, ...]:
+    """Return the tensors without time that the operators between two cuts read."""
+    nodes = field.nodes[field.cuts[end][1] : field.cuts[start][1]]
+    return tuple(sorted(field.sides.intersection(*[set().union(*map(tensors_read, nodes))])))
+
+
+def _encoder(model: onnx.ModelProto, field: Field, path: Sequence[int]) -> onnx.ModelProto | None:
+    names = [value.name for value in model.graph.input]
+    outputs = [*field.cuts[path[0]][0], *_sides(field, path[0], path[-1])]
+    if {*outputs} <= {*names}:
+        return None
+    return with_outputs(copy_model(model), [name for name in outputs if name not in names])
+
+
+def _stages(
+    model: onnx.ModelProto, field: Field, path: Sequence[int], spec: str
+) -> Iterator[tuple[Stage, onnx.ModelProto]]:
+    names = [name for number in path for name in field.cuts[number][0]]
+    types = _types(model, [*names, *field.sides], spec)
+    for earlier, number in pairwise(path):
+        (start,), ends = field.cuts[earlier][0], field.cuts[number][0]
+        context = field.margins(earlier, number)
+        sides = _sides(field, earlier, number)
+        axis, to = (field.axis(name) or 0 for name in (start, ends[0]))
+        inputs = {name: types[name] for name in (start, *sides)}
+        stage = Stage(
+            reads=(start,),
+            axis=axis,
+            returns=ends,
+            to=to,
+            sides=sides,
+            hop=context.hop,
+            before=-context.first,
+            after=context.last,
+            extra=field.shapes[ends[0]][0][to] - field.shapes[start][0][axis] * context.hop,
+            least=_least(field, earlier, number),
+        )
+        yield stage, _part(model, inputs, ends)
+
+
+def _least(field: Field, start: int, end: int) -> int:
+    """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
+    base, least = _sizes(field, field.cuts[start][0][0]), 1
+    for node in field.nodes[field.cuts[end][1] : field.cuts[start][1]]:
+        if node.op_type not in {"Conv", "FusedConv", "ConvTranspose", "Gemm"}:
+            continue
+        turned = node.op_type == "ConvTranspose"
+        if turned:
+            depth = field.shapes[node.input[0]][0][1]
+        else:
+            depth = round(_cost(field, node) / prod(field.shapes[node.output[0]][0]))
+        sizes = _sizes(field, node.input[0] if turned else node.output[0])
+        if depth > _DEEP:
+            rate = Fraction(sizes[0] - sizes[1], base[0] - base[1])
+            least = max(least, ceil((_WIDE - sizes[0] + rate * base[0]) / rate))
+    return least
+
+
+def _sizes(field: Field, tensor: str) -> tuple[int, int]:
+    """Return the lengths of a tensor in both calls."""
+    one, other = field.shapes[tensor]
+    axis = field.axis(tensor) or 0
+    return one[axis], other[axis]
+
+
+def _part(
+    model: onnx.ModelProto, inputs: Mapping[str, int], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """Return the operators between tensors."""
+    part = copy_model(model)
+    nodes = [node for node in part.graph.node if inputs.keys().isdisjoint(node.output)]
+    values = [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()]
+    del part.graph.input[:], part.graph.value_info[:]
+    part.graph.input.extend(values)
+    kept = onnx.GraphProto()
+    kept.node.extend(nodes)
+    del part.graph.node[:]
+    part.graph.node.extend(kept.node)
+    return with_outputs(part, outputs)
+
+
+def _types(model: onnx.ModelProto, names: Sequence[str], spec: str) -> dict[str, int]:
+    """Return the element types of tensors, by what onnxruntime infers."""
+    inputs = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    inner = [name for name in dict.fromkeys(names) if name not in inputs]
+    if not inner:
+        return inputs
+    session = open_session(with_outputs(copy_model(model), inner), spec, briefly=True)
+    kinds = {v.name: v.type.removeprefix("tensor(")[:-1].upper() for v in session.get_outputs()}
+    return inputs | {name: TensorProto.DataType.Value(kind) for name, kind in kinds.items()}
