@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import ceil, prod
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -15,23 +12,26 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.config import IDS, data_names
-from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.errors import ModelError
 from tts_compress.models.contract.calling import to_samples
 from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
-from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.session import Feeds, input_names, run_session
 from tts_compress.onnx.stages import Cut, Stage, cut_graph
 from tts_compress.recipes.recipe import read_calibration_set
 
 if TYPE_CHECKING:
+    import onnx
     import onnxruntime
 
+    from tts_compress.models.contract.reading import Part
     from tts_compress.models.contract.schema import Spectrum
-    from tts_compress.models.onnx_model import OnnxVoice
+
+STREAM_NAME = "stream/stream.json"
+"""What a voice's stages need, beside its files."""
 
 FIRST_S = 0.1
 """Shortest first chunk, by what screen readers ask for."""
@@ -39,48 +39,39 @@ FIRST_S = 0.1
 MOST_S = 0.75
 """Longest chunk that is computed at once: it bounds the memory."""
 
-_IDS = (f"{IDS} 1 2 3 1 2 3", f"{IDS} 1 2 3 1 2 3 1 2 3 1 2 3 1 2 3")
-"""Texts for voices that take no other."""
 
-
-def cut_voice(voice: OnnxVoice, *, fed: bool) -> Cut:
+def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool) -> Cut:
     """Cut the graph of a voice that makes its sound.
 
-    An original is first written anew, as for compression: masks, which are of ones where one text
-    is spoken at a time, would be read at every moment.
-
     Args:
-        voice: The voice.
-        fed: Noise becomes an input, as where voices are compared.
+        part: The graph's part of the contract.
+        model: The graph, perhaps with fed noise.
+        calls: Inputs of two calls of different lengths.
+        original: Nothing was compressed: the graph is first written anew, as for compression.
+            Masks, which are of ones where one text is spoken at a time, would be read throughout.
 
     Raises:
         ModelError: Most of the graph is not local in time.
     """
-    name, part = [*voice.parts.items()][-1]
     if part.repeat > 1:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
-    model = voice.graph(name)
-    if voice.manifest is None:
+    if original:
         graph = Graph(prepare(widen_halves(model)))
         rewrite(graph)
         model = graph.finish()
-    if fed:
-        model = feed_noise(model)
     names = {value.name for value in model.graph.input}
-    calls = [{n: a for n, a in call.items() if n in names} for call in _two_calls(voice, name)]
-    outputs = part.output if part.spectrum is None else part.spectrum.outputs
-    return cut_graph(model, calls, (outputs,) if isinstance(outputs, str) else outputs, part.spec)
+    given = [{n: a for n, a in call.items() if n in names} for call in calls]
+    outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
+    return cut_graph(model, given, outputs, part.spec)
 
 
-def _two_calls(voice: OnnxVoice, part: str) -> list[Feeds]:
-    """Return two calls of different lengths, in the voice's language if there are texts of it."""
-    language = primary_language(voice.language or "en")
-    name = language if language in data_names("calib/sets") else "en"
+def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:
+    """Yield pairs of texts of different lengths, in a language if there are texts of it."""
+    wanted = primary_language(language or "en")
+    name = wanted if wanted in data_names("calib/sets") else "en"
     texts = sorted(read_calibration_set(name).texts, key=len)
-    for pair in ((texts[0], texts[len(texts) // 2]), _IDS):
-        with suppress(TextError, MissingExtraError):
-            return [next(voice.calibration_calls([t], seed=0, part=part)) for t in pair]
-    raise ModelError(f"'{voice.spec}' speaks no text by which it could be cut")
+    yield texts[0], texts[len(texts) // 2]
+    yield f"{IDS} 1 2 3 1 2 3", f"{IDS}{' 1 2 3' * 5}"  # for voices that take no other
 
 
 def spectrum_stage(spectrum: Spectrum) -> tuple[Stage, Run]:
@@ -134,8 +125,7 @@ class Streamer:
         def begin() -> Flow:
             return Flow(self.stages, self.runs, [values[name] for name in first], values)
 
-        shortest = max(1, ceil(FIRST_S * self.sample_rate / self.hop))
-        most = max(shortest, ceil(MOST_S * self.sample_rate / self.hop))
+        shortest, most = chunk_bounds(self.sample_rate, self.stages)
         if self.pace is None:
             self.pace = measure_pace(begin, shortest)
         flow, said = begin(), 0
@@ -145,6 +135,12 @@ class Streamer:
             samples = np.concatenate(pieces).astype(np.float32, copy=False)
             yield Audio(samples=samples, sample_rate=self.sample_rate)
             said = end
+
+
+def chunk_bounds(sample_rate: int, stages: Sequence[Stage]) -> tuple[int, int]:
+    """Return the frames of the shortest first chunk, and of the longest that is computed at once."""
+    rate = sample_rate / prod(stage.hop for stage in stages)
+    return ceil(FIRST_S * rate), ceil(MOST_S * rate)
 
 
 def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
@@ -158,37 +154,29 @@ def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
     return Pace(start_s=max(0.0, spent[1] - each * frames), frame_s=each)
 
 
-def open_streamer(voice: OnnxVoice) -> Streamer:
-    """Return what speaks a voice chunk by chunk, with fed noise."""
-    cut = cut_voice(voice, fed=True)
-    sessions = [open_session(model, voice.spec) for model in cut.models]
-    encoder = None if cut.encoder is None else open_session(cut.encoder, voice.spec)
-    return build_streamer(voice, cut.stages, sessions, encoder)
-
-
 def build_streamer(
-    voice: OnnxVoice,
+    part: Part,
+    sample_rate: int,
     stages: Sequence[Stage],
     sessions: Sequence[onnxruntime.InferenceSession],
     encoder: onnxruntime.InferenceSession | None,
 ) -> Streamer:
-    """Return what speaks a voice by open graphs."""
+    """Return what speaks by open graphs."""
     runs: list[Run] = [
         lambda feeds, session=session, stage=stage: run_session(  # type: ignore[misc]
-            session, feeds, voice.spec, stage.returns
+            session, feeds, part.spec, stage.returns
         )
         for session, stage in zip(sessions, stages, strict=True)
     ]
-    spectrum = [*voice.parts.values()][-1].spectrum
-    if spectrum is not None:
-        stage, run = spectrum_stage(spectrum)
+    if part.spectrum is not None:
+        stage, run = spectrum_stage(part.spectrum)
         stages, runs = [*stages, stage], [*runs, run]
 
     def encode(feeds: Feeds, names: Sequence[str]) -> Sequence[Any]:
         assert encoder is not None
-        return run_session(encoder, feeds, voice.spec, names)
+        return run_session(encoder, feeds, part.spec, names)
 
     if encoder is not None:
-        return Streamer(voice.sample_rate, stages, runs, input_names(encoder), encode)
+        return Streamer(sample_rate, stages, runs, input_names(encoder), encode)
     inputs = [*stages[0].reads, *(name for stage in stages for name in stage.sides)]
-    return Streamer(voice.sample_rate, stages, runs, inputs, None)
+    return Streamer(sample_rate, stages, runs, inputs, None)

@@ -23,29 +23,34 @@ from tts_compress.onnx.session import Feeds, open_session, run_session
 Shapes = Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
 """Shapes of each tensor in two calls of different lengths."""
 
-_ELEMENTWISE = frozenset(
-    "Abs Acos Add And Asin Atan BitShift Cast CastLike Ceil Celu Clip Cos Cosh DequantizeLinear Div "
-    "Elu Equal Erf Exp Expand FastGelu Floor Gelu Greater GreaterOrEqual HardSigmoid HardSwish "
-    "Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not Or PRelu Pow "
-    "QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear QuickGelu Reciprocal Relu "
-    "Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh ThresholdedRelu "
-    "Where Xor ConstantOfShape BiasGelu".split()
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_ELEMENTWISE = _words(
+    """Abs Acos Add And Asin Atan BiasGelu Cast CastLike Ceil Celu Clip ConstantOfShape Cos Cosh
+    DequantizeLinear Div Elu Equal Erf Exp Expand FastGelu Floor Gelu Greater GreaterOrEqual
+    HardSigmoid HardSwish Identity LeakyRelu Less LessOrEqual Log Max Mean Min Mish Mod Mul Neg Not
+    Or PRelu Pow QLinearAdd QLinearLeakyRelu QLinearMul QLinearSigmoid QuantizeLinear QuickGelu
+    Reciprocal Relu Round Selu Sigmoid Sign Sin Sinh Softplus Softsign Sqrt Sub Sum Tan Tanh
+    ThresholdedRelu Where Xor"""
 )
 """Operators whose output at a moment is made of the same moment of their inputs."""
 
-_REDUCING = frozenset(
-    "ArgMax ArgMin LayerNormalization LogSoftmax LpNormalization ReduceL1 ReduceL2 ReduceMax "
-    "ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RMSNormalization Softmax "
-    "SimplifiedLayerNormalization CumSum".split()
+_REDUCING = _words(
+    """ArgMax ArgMin CumSum LayerNormalization LogSoftmax LpNormalization ReduceL1 ReduceL2
+    ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare RMSNormalization
+    SimplifiedLayerNormalization Softmax"""
 )
 """Operators that compute along axes, which must not be that of time."""
 
-_PRODUCTS = frozenset(
-    "MatMul FusedMatMul MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul MatMulNBits "
-    "QLinearMatMul".split()
+_PRODUCTS = _words(
+    """DynamicQuantizeMatMul FusedMatMul Gemm MatMul MatMulInteger MatMulIntegerToFloat
+    MatMulNBits QLinearMatMul"""
 )
-_FOLDING = frozenset(
-    "Conv FusedConv ConvInteger QLinearConv NhwcFusedConv ConvTranspose AveragePool MaxPool".split()
+_FOLDING = _words(
+    """AveragePool Conv ConvInteger ConvTranspose FusedConv MaxPool NhwcFusedConv QLinearConv"""
 )
 
 
@@ -121,6 +126,10 @@ class Field:
             axis for axis, sizes in enumerate(zip(one, other, strict=True)) if len({*sizes}) > 1
         ]
         return varying[0] if len(varying) == 1 else None
+
+    def size(self, tensor: str) -> int:
+        """Return the length in the first call of a tensor that has one axis of time."""
+        return self.shapes[tensor][0][self.axis(tensor) or 0]
 
     def is_timed(self, tensor: str) -> bool:
         """Return True for a tensor whose shape depends on the length."""
@@ -291,10 +300,7 @@ _Rule = Callable[[Field, onnx.NodeProto, int, str], Window]
 
 def _same(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
     """Each moment of the output is made of the same moment of the input."""
-    (one, _), (made, _) = reached.shapes[node.input[position]], reached.shapes[output]
-    before, after = reached.axis(node.input[position]), reached.axis(output)
-    assert before is not None and after is not None
-    if one[before] != made[after]:
+    if reached.size(node.input[position]) != reached.size(output):
         raise NotLocalError(f"{_shown(node)} changes the length in a way that is not followed")
     return Window()
 
@@ -362,8 +368,7 @@ def _reshape(reached: Field, node: onnx.NodeProto, position: int, output: str) -
     """Time may be split into steps with fewer values, or gathered into steps with more."""
     (one, _), (made, _) = reached.shapes[node.input[position]], reached.shapes[output]
     before, after = reached.axis(node.input[position]), reached.axis(output)
-    assert before is not None and after is not None
-    old, new = one[before], made[after]
+    old, new = reached.size(node.input[position]), reached.size(output)
     if position or prod(one[:before]) != prod(made[:after]) or (new % old and old % new):
         raise NotLocalError(f"{_shown(node)} mixes time with another axis")
     if new >= old:
@@ -439,10 +444,6 @@ def _resize(reached: Field, node: onnx.NodeProto, position: int, output: str) ->
     return Window(over=scale, low=-scale, high=scale)
 
 
-def _transpose(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
-    return _same(reached, node, position, output)
-
-
 def _gather(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
     """Chosen by constants along another axis, or looked up at each moment in a table."""
     axis, rank = attribute(node, "axis", 0), len(_shape(reached, node.input[0]))
@@ -468,7 +469,11 @@ _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_PRODUCTS, _product),
     **dict.fromkeys(_FOLDING, _fold),
     **dict.fromkeys(("Reshape", "Flatten"), _reshape),
-    **dict.fromkeys(("Transpose", "Squeeze", "Unsqueeze"), _transpose),
-    **{"Slice": _slice, "Pad": _pad, "Concat": _concat, "Resize": _resize, "Upsample": _resize},
-    **{"Gather": _gather, "Split": _split, "Gemm": _product},
+    **dict.fromkeys(("Transpose", "Squeeze", "Unsqueeze"), _same),
+    **dict.fromkeys(("Resize", "Upsample"), _resize),
+    "Concat": _concat,
+    "Gather": _gather,
+    "Pad": _pad,
+    "Slice": _slice,
+    "Split": _split,
 }

@@ -123,8 +123,8 @@ def cut_graph(
     share = costs[field.cuts[path[0]][1]] / whole
     if len(path) < 2 or share < _LEAST:
         raise ModelError(
-            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic comes before "
-            f"the sound is local in time, for {field.end or 'nothing in it depends on the length'}"
+            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
+            f"what is local in time, for {field.end or 'nothing in it depends on the length'}"
         )
     stages, models = zip(*_stages(model, field, path, spec), strict=True)
     return Cut(
