@@ -19,6 +19,7 @@ from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.prepare import prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.rewrite.expansion import gather_frames
 from tts_compress.onnx.session import Feeds, input_names, run_session
 from tts_compress.onnx.stages import Cut, Stage, cut_graph
 from tts_compress.recipes.recipe import read_calibration_set
@@ -62,6 +63,7 @@ def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, orig
     names = {value.name for value in model.graph.input}
     given = [{n: a for n, a in call.items() if n in names} for call in calls]
     outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
+    model = gather_frames(model, given, part.spec)
     return cut_graph(model, given, outputs, part.spec)
 
 
