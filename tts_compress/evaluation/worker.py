@@ -24,6 +24,7 @@ from tts_compress.models.base import (
     Prompt,
     Runtime,
     Speaking,
+    StreamingRuntime,
     TTSModel,
 )
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
@@ -72,11 +73,16 @@ class _ModelHost:
         return {"open_s": perf_counter() - start, "idle_bytes": idle}
 
     def speak(self, text: str) -> Answer:
-        """Speak in the system's own runtime, timed."""
-        assert self._runtime is not None, "open_runtime comes first"
+        """Speak in the system's own runtime, timed until the first sound and until the last."""
+        runtime = self._runtime
+        assert runtime is not None, "open_runtime comes first"
         start = perf_counter()
-        audio = self._runtime.speak(text)
-        return {"seconds": perf_counter() - start, "audio_s": audio.duration_s}
+        streams = isinstance(runtime, StreamingRuntime)
+        first, audio_s = 0.0, 0.0
+        for chunk in runtime.stream(text) if streams else (runtime.speak(text),):
+            first = first or perf_counter() - start
+            audio_s += chunk.duration_s
+        return {"seconds": perf_counter() - start, "first_s": first, "audio_s": audio_s}
 
     def say(self, text: str, seed: int, path: str) -> Answer:
         """Write the tokens that a language model speaks into a file."""

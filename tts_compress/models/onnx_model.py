@@ -37,7 +37,15 @@ from tts_compress.models.contract.styles import find_file, style_files
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
-from tts_compress.models.streaming import Streamer, build_streamer, cut_part, texts_to_cut_by
+from tts_compress.models.streaming import (
+    STREAM_NAME,
+    Streamer,
+    StreamRuntime,
+    build_streamer,
+    cut_part,
+    open_stages,
+    texts_to_cut_by,
+)
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
@@ -380,7 +388,9 @@ class OnnxVoice(OnnxModel):
                     yield _fed(names, feeds, own)
 
     def open_runtime(self, *, threads: int) -> Runtime:
-        """Open the files in onnxruntime, called as the contract states."""
+        """Open the files in onnxruntime, called as the contract states; in stages if there are."""
+        if (streaming := self._player(threads)) is not None:
+            return streaming
         files = zip(self.files().weights, self.parts.items(), strict=True)
         opened = {
             name: (open_session(path, part.spec, threads), part.returns)
@@ -396,8 +406,22 @@ class OnnxVoice(OnnxModel):
         session, outputs = self._opened[name]
         return run_session(session, _fed(input_names(session), feeds, seed), part.spec, outputs)
 
+    def _open_stages(self, threads: int | None) -> Streamer | None:
+        """Open the stages beside the voice's files, with fed noise where no threads are stated."""
+        name, part = [*self.parts.items()][-1]
+        path = self.parts[""].path.parent / STREAM_NAME
+        is_there = self.parts[name].held is None and path.is_file()
+        return open_stages(part, self.sample_rate, path, threads) if is_there else None
+
+    def _player(self, threads: int) -> StreamRuntime | None:
+        """Return what plays the stages beside the voice's files; None where there are none."""
+        streamer = self._open_stages(threads)
+        return streamer and StreamRuntime(self._with(_streamer=streamer).stream)
+
     def _open_streamer(self) -> Streamer:
         """Open the last graph in stages, with fed noise."""
+        if (streamer := self._open_stages(None)) is not None:
+            return streamer
         cut, part = self.cut(fed=True), [*self.parts.values()][-1]
         sessions = [open_session(model, part.spec) for model in cut.models]
         encoder = None if cut.encoder is None else open_session(cut.encoder, part.spec)

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, prod
+from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from tts_compress.audio import Audio
 from tts_compress.config import IDS, data_names
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.contract.calling import to_samples
+from tts_compress.models.graph_file import read_graph
 from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
 from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.expansion import gather_frames
-from tts_compress.onnx.session import Feeds, input_names, run_session
+from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 from tts_compress.onnx.stages import Cut, Stage, cut_graph
+from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set
 
 if TYPE_CHECKING:
@@ -154,6 +159,58 @@ def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
         spent.append(perf_counter() - started)
     each = max(0.0, spent[2] - spent[1]) / (3 * frames)
     return Pace(start_s=max(0.0, spent[1] - each * frames), frame_s=each)
+
+
+class StreamRuntime:
+    """What a player does with a voice's stages.
+
+    Args:
+        stream: Yields the chunks of a text with a seed.
+    """
+
+    def __init__(self, stream: Callable[..., Iterator[Audio]]) -> None:
+        self._stream = stream
+
+    def stream(self, text: str) -> Iterator[Audio]:
+        """Speak a text in chunks with fresh noise."""
+        yield from self._stream(text, seed=int(np.random.default_rng().integers(1 << 31)))
+
+    def speak(self, text: str) -> Audio:
+        """Return the chunks as one."""
+        return joined(self.stream(text))
+
+
+def joined(chunks: Iterable[Audio]) -> Audio:
+    """Return chunks as one sound."""
+    parts = list(chunks)
+    samples = np.concatenate([part.samples for part in parts])
+    return Audio(samples=samples, sample_rate=parts[0].sample_rate)
+
+
+def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -> Streamer:
+    """Open the stages in the folder of a `stream.json`, as a player does, or with fed noise.
+
+    Args:
+        part: The graph's part of the contract.
+        sample_rate: Samples per second of the voice, Hz.
+        path: The file that `export --stream` wrote.
+        threads: Threads of a player within an operator; None feeds noise.
+
+    Raises:
+        ModelError: The file is not one of these.
+    """
+    with model_errors(f"'{path}' holds no stages; export the voice again with --stream"):
+        content = read_json(path)
+        graphs = [path.with_name(Path(table.pop("graph")).name) for table in content["stages"]]
+        stages = [TypeAdapter(Stage).validate_python(table) for table in content["stages"]]
+        name = content["encoder"]
+    sessions = [open_session(graph, part.spec, threads) for graph in graphs]
+    encoder = None
+    if name is not None:
+        file = path.with_name(Path(name).name)
+        graph = file if threads else feed_noise(read_graph(file))
+        encoder = open_session(graph, part.spec, threads)
+    return build_streamer(part, sample_rate, stages, sessions, encoder)
 
 
 def build_streamer(

@@ -12,7 +12,6 @@ from fractions import Fraction
 from math import prod
 from typing import Any, NamedTuple
 
-import numpy as np
 import onnx
 from onnx import helper
 
@@ -49,6 +48,7 @@ _PRODUCTS = _words(
     """DynamicQuantizeMatMul FusedMatMul Gemm MatMul MatMulInteger MatMulIntegerToFloat
     MatMulNBits QLinearMatMul"""
 )
+_PICKING = _words("Gather Split")
 _FOLDING = _words(
     """AveragePool Conv ConvInteger ConvTranspose FusedConv MaxPool NhwcFusedConv QLinearConv"""
 )
@@ -274,25 +274,20 @@ def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list
 
 def _kind(reached: Field, tensor: str) -> tuple[str, list[str]]:
     """Return if a tensor without time is constant, follows from lengths, or is a side input."""
-    graph, sources = reached.graph, list[str]()
-    makers = [(name, graph.producer(name)) for name in reach([tensor], _stopping(graph))]
-    inputs = [name for name, node in makers if node is None and name not in graph.initializers]
-    shaped = [n.input[0] for _, n in makers if n is not None and n.op_type in {"Shape", "Size"}]
-    sources = [name for name in shaped if reached.is_timed(name)]
-    timed = [name for name, node in makers if node is not None and reached.is_timed(name)]
-    if inputs or timed or (shaped and not sources):
-        return "side", []
-    return ("length" if sources else "constant"), sources
+    graph = reached.graph
 
-
-def _stopping(graph: Graph) -> Callable[[str], Iterable[str]]:
-    """Return the sources of a tensor, none of which are behind a shape."""
-
-    def sources(tensor: str) -> Iterable[str]:
-        node = graph.producer(tensor)
+    def sources(name: str) -> Iterable[str]:
+        node = graph.producer(name)
         return [] if node is None or node.op_type in {"Shape", "Size"} else tensors_read(node)
 
-    return sources
+    behind = reach([tensor], sources)
+    makers = [node for node in map(graph.producer, behind) if node is not None]
+    shaped = [node.input[0] for node in makers if node.op_type in {"Shape", "Size"}]
+    lengths = [name for name in shaped if reached.is_timed(name)]
+    given = [name for name in behind if name in graph.inputs or reached.is_timed(name)]
+    if given or len(lengths) < len(shaped):
+        return "side", []
+    return ("length" if lengths else "constant"), lengths
 
 
 _Rule = Callable[[Field, onnx.NodeProto, int, str], Window]
@@ -305,30 +300,26 @@ def _same(reached: Field, node: onnx.NodeProto, position: int, output: str) -> W
     return Window()
 
 
-def _along(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
-    """It computes along axes other than time."""
-    axis, rank = reached.axis(node.input[position]), len(reached.shapes[node.input[position]][0])
-    default = () if node.op_type.startswith("Reduce") else -1
-    axes: Any = attribute(node, "axes", attribute(node, "axis", default))
-    if len(node.input) > 1 and node.op_type.startswith(("Reduce", "CumSum")):
+def _across(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+    """It computes across other axes than time."""
+    source, kind = node.input[position], node.op_type
+    rank = len(reached.shapes[source][0])
+    axes: Any = attribute(node, "axes", attribute(node, "axis", 0 if kind in _PICKING else -1))
+    if kind in _PRODUCTS:
+        if sum(map(reached.is_timed, node.input)) > 1 or attribute(node, "transA", 0):
+            raise NotLocalError(f"{_shown(node)} multiplies two tensors of the time")
+        axes = -1 if position == 0 else -2
+    elif len(node.input) > 1 and kind.startswith(("Reduce", "CumSum")):
         stated = reached.graph.constant(node.input[1])
-        axes = () if stated is None else tuple(stated.reshape(-1).tolist())
-    axes = {a % rank for a in (axes if isinstance(axes, tuple) else (axes,))}
-    if node.op_type.endswith("LayerNormalization") or node.op_type == "RMSNormalization":
-        axes = {*range(min(axes), rank)}
-    if not axes or axis in axes:
+        axes = range(rank) if stated is None else stated.reshape(-1).tolist()
+    elif kind.startswith("Reduce") and axes == -1:
+        axes = range(rank)
+    elif kind.endswith("Normalization") and kind != "LpNormalization":
+        axes = range(axes % rank, rank)
+    elif kind == "Gather" and position:
+        return Window()  # each moment looks up its own row of a table
+    if reached.axis(source) in {a % rank for a in ([axes] if isinstance(axes, int) else axes)}:
         raise NotLocalError(f"{_shown(node)} computes over time")
-    return _same(reached, node, position, output)
-
-
-def _product(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
-    """Only one operand has time, and not on the axis that is summed."""
-    timed = [name for name in node.input if name and reached.is_timed(name)]
-    axis, rank = reached.axis(timed[0]), len(reached.shapes[timed[0]][0])
-    assert axis is not None
-    summed = rank - 1 if position == 0 or rank == 1 else rank - 2
-    if len(timed) > 1 or axis == summed or attribute(node, "transA", 0):
-        raise NotLocalError(f"{_shown(node)} sums over time")
     return _same(reached, node, position, output)
 
 
@@ -444,36 +435,14 @@ def _resize(reached: Field, node: onnx.NodeProto, position: int, output: str) ->
     return Window(over=scale, low=-scale, high=scale)
 
 
-def _gather(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
-    """Chosen by constants along another axis, or looked up at each moment in a table."""
-    axis, rank = attribute(node, "axis", 0), len(_shape(reached, node.input[0]))
-    if position == 0 and axis % rank == reached.axis(node.input[0]):
-        raise NotLocalError(f"{_shown(node)} takes moments of the time by number")
-    return _same(reached, node, position, output)
-
-
-def _shape(reached: Field, tensor: str) -> Sequence[int]:
-    value = reached.graph.constant(tensor)
-    return reached.shapes[tensor][0] if value is None else np.shape(value)
-
-
-def _split(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
-    if attribute(node, "axis", 0) % len(reached.shapes[output][0]) == reached.axis(node.input[0]):
-        raise NotLocalError(f"{_shown(node)} takes a part of the time")
-    return _same(reached, node, position, output)
-
-
 _RULES: Mapping[str, _Rule] = {
     **dict.fromkeys(_ELEMENTWISE, _same),
-    **dict.fromkeys(_REDUCING, _along),
-    **dict.fromkeys(_PRODUCTS, _product),
+    **dict.fromkeys(_REDUCING | _PRODUCTS | _PICKING, _across),
     **dict.fromkeys(_FOLDING, _fold),
     **dict.fromkeys(("Reshape", "Flatten"), _reshape),
     **dict.fromkeys(("Transpose", "Squeeze", "Unsqueeze"), _same),
     **dict.fromkeys(("Resize", "Upsample"), _resize),
     "Concat": _concat,
-    "Gather": _gather,
     "Pad": _pad,
     "Slice": _slice,
-    "Split": _split,
 }

@@ -53,7 +53,9 @@ def _numbers(graph: Graph, durations: str) -> str:
     """Return a tensor [T] with the number of each frame's token, given (…, N) frames of tokens."""
     graph.require_opset("", 16)  # the first version that adds up what is scattered
     stem = f"{durations}.numbers"
-    zero, one, last, end = (graph.add_bounds(stem, n)[0] for n in (0, 1, -1, np.iinfo(np.int64).max))
+    zero, one, last, end = (
+        graph.add_bounds(stem, n)[0] for n in (0, 1, -1, np.iinfo(np.int64).max)
+    )
     first = graph.add_constant(stem, np.array(0, np.int64))
     flat = graph.make("Reshape", [durations, last], stem)
     whole = graph.make("Cast", [flat], stem, to=onnx.TensorProto.INT64)
