@@ -35,7 +35,7 @@ class Player:
     def __init__(self, folder, threads=1):
         info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0,
                                  ort.OrtMemType.DEFAULT)
-        ort.create_and_register_allocator(info, ort.OrtArenaCfg(0, 1, -1, -1))  # no powers of two
+        ort.create_and_register_allocator(info, ort.OrtArenaCfg(0, 0, 1 << 22, -1))  # doubles
         files = Path(folder) / "stream"
         self.config = json.loads((files / "stream.json").read_text())
         self.encoder = open_session(files / self.config["encoder"], threads)

@@ -24,7 +24,7 @@ from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.expansion import gather_frames
-from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.session import SHARED, Feeds, input_names, open_session, run_session, share_arena
 from tts_compress.onnx.stages import Cut, Stage, cut_graph
 from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set
@@ -42,7 +42,7 @@ STREAM_NAME = "stream/stream.json"
 FIRST_S = 0.1
 """Shortest first chunk, by what screen readers ask for."""
 
-MOST_S = 0.75
+MOST_S = 1.5
 """Longest chunk that is computed at once: it bounds the memory."""
 
 
@@ -204,12 +204,13 @@ def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -
         graphs = [path.with_name(Path(table.pop("graph")).name) for table in content["stages"]]
         stages = [TypeAdapter(Stage).validate_python(table) for table in content["stages"]]
         name = content["encoder"]
-    sessions = [open_session(graph, part.spec, threads) for graph in graphs]
+    share_arena()
+    sessions = [open_session(graph, part.spec, threads, **SHARED) for graph in graphs]
     encoder = None
     if name is not None:
         file = path.with_name(Path(name).name)
         graph = file if threads else feed_noise(read_graph(file))
-        encoder = open_session(graph, part.spec, threads)
+        encoder = open_session(graph, part.spec, threads, **SHARED)
     return build_streamer(part, sample_rate, stages, sessions, encoder)
 
 
