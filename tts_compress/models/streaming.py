@@ -24,7 +24,14 @@ from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.expansion import gather_frames
-from tts_compress.onnx.session import SHARED, Feeds, input_names, open_session, run_session, share_arena
+from tts_compress.onnx.session import (
+    SHARED,
+    Feeds,
+    input_names,
+    open_session,
+    run_session,
+    share_arena,
+)
 from tts_compress.onnx.stages import Cut, Stage, cut_graph
 from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set
@@ -145,7 +152,7 @@ class Streamer:
 
 
 def chunk_bounds(sample_rate: int, stages: Sequence[Stage]) -> tuple[int, int]:
-    """Return the frames of the shortest first chunk, and of the longest that is computed at once."""
+    """Return the frames of the shortest first chunk, and of the longest computed at once."""
     rate = sample_rate / prod(stage.hop for stage in stages)
     return ceil(FIRST_S * rate), ceil(MOST_S * rate)
 

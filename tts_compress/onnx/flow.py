@@ -134,16 +134,17 @@ def chunk_ends(frames: int, pace: Pace, frame_s: float, *, first: int, most: int
         most: Most frames that are computed at once; they bound the memory.
     """
     gain = frame_s - pace.frame_s
-    end = ceil(pace.start_s / gain) if gain > 0 else frames
-    if gain <= 0:  # all but what is computed while the rest is played
-        runs = frames / most + 1
-        end = ceil(frames - (frames * frame_s - runs * pace.start_s) / pace.frame_s)
-    end = min(frames, max(first, end))
+    if gain > 0:
+        end = ceil(pace.start_s / gain)
+    else:  # all but what is computed while the rest is played
+        starts = (frames / most + 1) * pace.start_s
+        end = ceil(frames - (frame_s * (frames - most) - starts) / pace.frame_s)
+    end = least = min(frames, max(first, end))
     left = end * frame_s
     yield end
     while end < frames:
         spare = (left * _MARGIN - pace.start_s) / pace.frame_s if pace.frame_s else most
-        count = int(min(most, frames - end, max(first, spare)))
+        count = min(frames - end, max(least, min(most, int(spare))) if gain > 0 else most)
         left += count * frame_s - pace.seconds(count)
         end += count
         yield end

@@ -131,6 +131,11 @@ class Field:
         """Return the length in the first call of a tensor that has one axis of time."""
         return self.shapes[tensor][0][self.axis(tensor) or 0]
 
+    def shape(self, tensor: str) -> Sequence[int]:
+        """Return the shape in the first call."""
+        value = self.graph.constant(tensor)
+        return self.shapes.get(tensor, ((), ()))[0] if value is None else value.shape
+
     def is_timed(self, tensor: str) -> bool:
         """Return True for a tensor whose shape depends on the length."""
         one, other = self.shapes.get(tensor, ((), ()))
@@ -334,13 +339,8 @@ def _fold(reached: Field, node: onnx.NodeProto, position: int, output: str) -> W
     place, spatial = axis - (1 if last else 2), rank - 2
     if position or not 0 <= place < spatial:
         raise NotLocalError(f"{_shown(node)} mixes time as channels")
-    weight = node.input[3 if kind == "QLinearConv" else 1] if "Pool" not in kind else ""
     kernel = attribute(node, "kernel_shape", ())
-    if not kernel:
-        shape = reached.graph.constant(weight)
-        if shape is None:
-            raise NotLocalError(f"{_shown(node)} has no kernel of a known size")
-        kernel = shape.shape[2:]
+    kernel = kernel or reached.shape(node.input[3 if kind == "QLinearConv" else 1])[2:]
     ones = (1,) * spatial
     stride = attribute(node, "strides", ones)[place]
     reach_ = attribute(node, "dilations", ones)[place] * (kernel[place] - 1)
@@ -409,13 +409,8 @@ def _concat(reached: Field, node: onnx.NodeProto, position: int, output: str) ->
         return _same(reached, node, position, output)
     if sum(bool(reached.is_timed(name)) for name in node.input) > 1:
         raise NotLocalError(f"{_shown(node)} joins stretches of time")
-    sizes = [_size(reached, name, axis) for name in node.input[:position]]
+    sizes = [reached.shape(name)[axis] for name in node.input[:position]]
     return Window(low=-sum(sizes), high=-sum(sizes))
-
-
-def _size(reached: Field, tensor: str, axis: int) -> int:
-    value = reached.graph.constant(tensor)
-    return reached.shapes[tensor][0][axis] if value is None else int(value.shape[axis])
 
 
 def _resize(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:

@@ -143,15 +143,12 @@ def _cost(field: Field, node: onnx.NodeProto) -> float:
     place = 3 if node.op_type == "QLinearConv" else 1
     if len(node.input) <= place or not any(kind in node.op_type for kind in ("Conv", "MatMul")):
         return values
-    weight = field.graph.constant(node.input[place])
-    if weight is None:
-        maker = field.graph.producer(node.input[place])  # weights that are dequantized
-        weight = field.graph.constant(maker.input[0]) if maker is not None and maker.input else None
-    if weight is None or weight.ndim < 2:
+    weight = field.shape(node.input[place])
+    if len(weight) < 2:
         return values
     if node.op_type == "ConvTranspose":
-        return prod(field.shapes[node.input[0]][0]) * weight.size / len(weight)
-    return values * weight.size / (weight.shape[-1] if "MatMul" in node.op_type else len(weight))
+        return float(prod(field.shape(node.input[0])) * prod(weight) / weight[0])
+    return values * prod(weight) / weight[-1 if "MatMul" in node.op_type else 0]
 
 
 def _choose(field: Field, costs: Sequence[float]) -> list[int]:
