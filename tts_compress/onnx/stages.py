@@ -72,6 +72,9 @@ class Stage:
     least: int = 1
     """Steps of the input with which kernels sum in the same order as with any more."""
 
+    widest: int = 0
+    """Values of the largest tensor within, for each step of the input."""
+
     def length(self, steps: int) -> int:
         """Return the steps of the whole output."""
         return steps * self.hop + self.extra
@@ -214,6 +217,7 @@ def _stages(
             after=context.last,
             extra=field.shapes[ends[0]][0][to] - field.shapes[start][0][axis] * context.hop,
             least=_least(field, earlier, number),
+            widest=_widest(field, earlier, number),
         )
         yield stage, _part(model, inputs, ends)
 
@@ -234,6 +238,13 @@ def _least(field: Field, start: int, end: int) -> int:
             rate = Fraction(sizes[0] - sizes[1], base[0] - base[1])
             least = max(least, ceil((_WIDE - sizes[0] + rate * base[0]) / rate))
     return least
+
+
+def _widest(field: Field, start: int, end: int) -> int:
+    """Return the values of the largest tensor between two cuts for each step of the first."""
+    nodes = field.nodes[field.cuts[end][1] : field.cuts[start][1]]
+    values = max(prod(field.shape(name)) for node in nodes for name in node.output if name)
+    return values // field.size(field.cuts[start][0][0])
 
 
 def _sizes(field: Field, tensor: str) -> tuple[int, int]:
