@@ -6,15 +6,17 @@ python examples/stream/play.py out/demo-stream < ids.txt | aplay -f S16_LE -r 16
 
 import json
 import sys
+from collections.abc import Iterator
 from math import ceil, prod
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import onnxruntime as ort
 
 
-def open_session(path, threads=1):
+def open_session(path: Path, threads: int = 1) -> Any:
     """Open a graph that takes little memory beside its weights, which stay in their file."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
@@ -32,9 +34,9 @@ class Player:
         threads: Threads within an operator.
     """
 
-    def __init__(self, folder, threads=1):
-        info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0,
-                                 ort.OrtMemType.DEFAULT)
+    def __init__(self, folder: Path | str, threads: int = 1) -> None:
+        kind, memory = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
+        info = ort.OrtMemoryInfo("Cpu", kind, 0, memory)
         ort.create_and_register_allocator(info, ort.OrtArenaCfg(0, 0, 1 << 22, -1))  # doubles
         files = Path(folder) / "stream"
         self.config = json.loads((files / "stream.json").read_text())
@@ -42,18 +44,20 @@ class Player:
         self.stages = self.config["stages"]
         self.runs = [open_session(files / stage["graph"], threads).run for stage in self.stages]
         self.hop = prod(stage["hop"] for stage in self.stages)
-        self.pace = None  # seconds of a frame, measured with the first utterance
+        self.pace = 0.0  # seconds of a frame, measured with the first utterance
 
-    def speak(self, ids):
+    def speak(self, ids: list[int]) -> Iterator[Any]:
         """Yield the sound of phoneme ids in chunks, float32 in [-1, 1]."""
-        given = {"ids": [ids], "length": [len(ids)]}
-        feeds = {name: np.array(given.get(kind, kind) if isinstance(kind, str) else kind, dtype)
-                 for name, (kind, dtype) in self.config["inputs"].items()}
+        known = {"ids": [ids], "length": [len(ids)]}
+        feeds = {
+            name: np.array(known[value] if isinstance(value, str) else value, dtype)
+            for name, (value, dtype) in self.config["inputs"].items()
+        }
         first = self.stages[0]["reads"]
         sides = sorted({side for stage in self.stages for side in stage["sides"]} - feeds.keys())
         values = self.encoder.run([*first, *sides], feeds)
-        self.sides = feeds | dict(zip(sides, values[1:]))
-        self.kept = [values[0]] + [None] * len(self.stages)
+        self.sides = feeds | dict(zip(sides, values[1:], strict=True))
+        self.kept = [values[0], *[None] * len(self.stages)]
         self.begins, self.done = [0] * len(self.stages), [0] * len(self.stages)
         self.sizes = [values[0].shape[self.stages[0]["axis"]]]
         for stage in self.stages:
@@ -74,12 +78,13 @@ class Player:
             sound, self.kept[-1] = self.kept[-1].reshape(-1), None
             yield sound
 
-    def advance(self, number, end):
+    def advance(self, number: int, end: int) -> None:
         """Let a stage compute at least up to a step of its output."""
         stage, size, done = self.stages[number], self.sizes[number], self.done[number]
         until = size if end >= self.sizes[number + 1] else min(size, -(-end // stage["hop"]))
         if until <= done:
             return
+        until = min(size, done + (until - done) * stage["ahead"]) if done else until
         last = min(size, until + stage["after"])
         if number:
             self.advance(number - 1, last)
@@ -90,14 +95,13 @@ class Player:
         given = cut(old, axis, begin - self.begins[number], last - self.begins[number])
         if last < size and (short := stage["least"] - (last - begin)) > 0:
             given = np.pad(given, [(0, short if a == axis else 0) for a in range(given.ndim)])
-        feeds = {stage["reads"][0]: given, **{side: self.sides[side] for side in stage["sides"]}}
+        feeds = {side: self.sides[side] for side in stage["sides"]} | {stage["reads"][0]: given}
         (made,) = self.runs[number](stage["returns"], feeds)
         stop = None if until == size else (until - begin) * stage["hop"]
         made = cut(made, stage["to"], (done - begin) * stage["hop"], stop)
-        before = self.kept[number + 1]
-        self.kept[number + 1] = (
-            made if before is None else np.concatenate([before, made], stage["to"])
-        )
+        if (before := self.kept[number + 1]) is not None:
+            made = np.concatenate([before, made], stage["to"])
+        self.kept[number + 1] = made
         self.done[number] = until
         surplus = until - max(stage["before"], stage["least"]) - self.begins[number]
         if surplus > 0:
@@ -105,7 +109,7 @@ class Player:
             self.begins[number] += surplus
 
 
-def cut(array, axis, begin, end):
+def cut(array: Any, axis: int, begin: int, end: int | None) -> Any:
     """Return a stretch of an array along an axis."""
     return array[(slice(None),) * axis + (slice(begin, end),)]
 

@@ -23,9 +23,9 @@ SENTENCES = (
     "Hello there, and thank you for listening to this.",
     "The quick brown fox jumps over the lazy dog.",
     "Would you like to hear it once more?",
-    "When the sun sets behind the hills, the old men sit in front of their houses and talk about the "
-    "years when the river was still clean, the fields were wide, and every child of the village knew "
-    "the name of each horse, each dog and each tree between the church and the mill by the lake.",
+    "When the sun sets behind the hills, the old men sit in front of their houses and talk about "
+    "the years when the river was still clean, the fields were wide, and every child of the "
+    "village knew the name of each horse, each dog and each tree between the church and the lake.",
     "A thick fog covered the valley, so the driver moved very slowly through the village.",
 )
 

@@ -21,8 +21,12 @@ from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.quantize.prepare import prepare, widen_halves
-from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.rewrite.eliminate_identity import (
+    drop_masks,
+    eliminate_identity,
+    single_utterance,
+)
 from tts_compress.onnx.rewrite.expansion import gather_frames
 from tts_compress.onnx.session import (
     SHARED,
@@ -49,7 +53,7 @@ STREAM_NAME = "stream/stream.json"
 FIRST_S = 0.1
 """Shortest first chunk, by what screen readers ask for."""
 
-MOST_S = 1.5
+MOST_S = 1.15
 """Longest chunk that is computed at once: it bounds the memory."""
 
 
@@ -60,8 +64,8 @@ def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, orig
         part: The graph's part of the contract.
         model: The graph, perhaps with fed noise.
         calls: Inputs of two calls of different lengths.
-        original: Nothing was compressed: the graph is first written anew, as for compression.
-            Masks, which are of ones where one text is spoken at a time, would be read throughout.
+        original: Nothing was compressed: what changes nothing is dropped first. Masks, which are
+            of ones where one text is spoken at a time, would be read throughout.
 
     Raises:
         ModelError: Most of the graph is not local in time.
@@ -69,8 +73,10 @@ def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, orig
     if part.repeat > 1:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
     if original:
-        graph = Graph(prepare(widen_halves(model)))
-        rewrite(graph)
+        graph = Graph(prepare(model))
+        for step in (single_utterance, drop_masks, eliminate_identity):
+            step(graph)
+            graph.sweep()
         model = graph.finish()
     names = {value.name for value in model.graph.input}
     given = [{n: a for n, a in call.items() if n in names} for call in calls]

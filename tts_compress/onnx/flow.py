@@ -66,6 +66,8 @@ class Flow:
         until = size if end >= self._sizes[number + 1] else min(size, -(-end // stage.hop))
         if until <= done:
             return
+        if done:
+            until = min(size, done + (until - done) * stage.ahead)
         last = min(size, until + stage.after)
         if number:
             self._advance(number - 1, last)

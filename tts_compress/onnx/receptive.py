@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper
 
-from tts_compress.onnx.graph import Graph, attribute, bodies, copy_model, reach, tensors_read
+from tts_compress.onnx.graph import (
+    Graph,
+    ancestors,
+    attribute,
+    bodies,
+    copy_model,
+    reach,
+    tensors_read,
+)
 from tts_compress.onnx.noise import NOISE_PREFIX
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
@@ -122,9 +130,7 @@ class Field:
     def axis(self, tensor: str) -> int | None:
         """Return the axis of time; None for a tensor without, or with several."""
         one, other = self.shapes.get(tensor, ((), ()))
-        varying = [
-            axis for axis, sizes in enumerate(zip(one, other, strict=True)) if len({*sizes}) > 1
-        ]
+        varying = [n for n, (size, more) in enumerate(zip(one, other, strict=True)) if size != more]
         return varying[0] if len(varying) == 1 else None
 
     def size(self, tensor: str) -> int:
@@ -160,12 +166,12 @@ class Field:
         A tensor between begins where the chunk does, whatever is cut off it.
         """
         ((start,), end), hop = self.cuts[earlier], self.contexts(number)[earlier].hop
-        base, first, last = self.shapes[start][0][self.axis(start) or 0], 0, 0
+        base, first, last = self.size(start), 0, 0
         for place, need, rates in self._back(number, (0, hop - 1)):
             if place == end:
                 for tensor, (low, high) in need.items():
                     rate = int(rates[start] / rates[tensor])
-                    extra = self.shapes[tensor][0][self.axis(tensor) or 0] - base * rate
+                    extra = self.size(tensor) - base * rate
                     first, last = min(first, low // rate), max(last, (high - extra) // rate)
                 break
         return Context(first, last, hop)
@@ -231,15 +237,9 @@ def _block(graph: Graph, side: str, blocked: dict[int, str]) -> None:
     """Let the walk end at what a value without time is computed from: its statistics."""
     maker = graph.producer(side)
     reason = f"{_shown(maker)} takes statistics over time" if maker is not None else ""
-    for tensor in reach([side], lambda t: _inputs(graph, t)):
-        node = graph.producer(tensor)
-        if node is not None:
-            blocked.setdefault(id(node), reason)
-
-
-def _inputs(graph: Graph, tensor: str) -> list[str]:
-    node = graph.producer(tensor)
-    return [] if node is None else [*tensors_read(node)]
+    makers = {name: node for node in graph.nodes for name in node.output}
+    for node in ancestors(makers, [side]):
+        blocked.setdefault(id(node), reason)
 
 
 def _shown(node: onnx.NodeProto) -> str:
@@ -268,7 +268,7 @@ def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list
         raise NotLocalError(f"{_shown(node)} is not local in time")
     links = {
         output: [
-            (name, rule(reached, node, position, output))
+            (name, rule(_Reading(reached, node, position, output)))
             for position, name in enumerate(node.input)
             if name in timed
         ]
@@ -295,139 +295,160 @@ def _kind(reached: Field, tensor: str) -> tuple[str, list[str]]:
     return ("length" if lengths else "constant"), lengths
 
 
-_Rule = Callable[[Field, onnx.NodeProto, int, str], Window]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """An operator's output and one of the inputs that it is made of, both with time."""
+
+    field: Field
+    node: onnx.NodeProto
+    position: int
+    output: str
+
+    @property
+    def source(self) -> str:
+        return self.node.input[self.position]
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """Lengths of the input and of the output."""
+        return self.field.size(self.source), self.field.size(self.output)
+
+    @property
+    def axis(self) -> int:
+        """Axis of time of the input, which has one."""
+        return self.field.axis(self.source) or 0
+
+    @property
+    def rank(self) -> int:
+        return len(self.field.shape(self.source))
+
+    def stated(self, name: str, default: Any) -> Any:
+        """Return an attribute."""
+        return attribute(self.node, name, default)
+
+    def constant(self, position: int) -> list[int] | None:
+        """Return the whole numbers that an input is given; None where they are not constant."""
+        name = self.node.input[position] if position < len(self.node.input) else ""
+        value = self.field.graph.constant(name) if name else None
+        return None if value is None else [int(number) for number in value.reshape(-1)]
+
+    def check(self, is_local: bool, problem: str) -> None:
+        """Refuse an operator that is not local."""
+        if not is_local:
+            raise NotLocalError(f"{_shown(self.node)} {problem}")
+
+    def only(self) -> None:
+        """Refuse time in any input but the first."""
+        self.check(self.position == 0, "reads time where it reads numbers")
 
 
-def _same(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+_Rule = Callable[[_Reading], Window]
+
+
+def _same(read: _Reading) -> Window:
     """Each moment of the output is made of the same moment of the input."""
-    if reached.size(node.input[position]) != reached.size(output):
-        raise NotLocalError(f"{_shown(node)} changes the length in a way that is not followed")
+    before, after = read.lengths
+    read.check(before == after, "changes the length in a way that is not followed")
     return Window()
 
 
-def _across(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+def _across(read: _Reading) -> Window:
     """It computes across other axes than time."""
-    source, kind = node.input[position], node.op_type
-    rank = len(reached.shapes[source][0])
-    axes: Any = attribute(node, "axes", attribute(node, "axis", 0 if kind in _PICKING else -1))
+    kind, rank = read.node.op_type, read.rank
+    axes: Any = read.stated("axes", read.stated("axis", 0 if kind in _PICKING else -1))
     if kind in _PRODUCTS:
-        if sum(map(reached.is_timed, node.input)) > 1 or attribute(node, "transA", 0):
-            raise NotLocalError(f"{_shown(node)} multiplies two tensors of the time")
-        axes = -1 if position == 0 else -2
-    elif len(node.input) > 1 and kind.startswith(("Reduce", "CumSum")):
-        stated = reached.graph.constant(node.input[1])
-        axes = range(rank) if stated is None else stated.reshape(-1).tolist()
-    elif kind.startswith("Reduce") and axes == -1:
-        axes = range(rank)
+        timed = sum(map(read.field.is_timed, read.node.input))
+        read.check(timed == 1 and not read.stated("transA", 0), "multiplies over time")
+        axes = -2 if read.position else -1
+    elif kind.startswith(("Reduce", "CumSum")) and not isinstance(axes, tuple):
+        axes = read.constant(1) or range(rank)
     elif kind.endswith("Normalization") and kind != "LpNormalization":
         axes = range(axes % rank, rank)
-    elif kind == "Gather" and position:
+    elif kind == "Gather" and read.position:
         return Window()  # each moment looks up its own row of a table
-    if reached.axis(source) in {a % rank for a in ([axes] if isinstance(axes, int) else axes)}:
-        raise NotLocalError(f"{_shown(node)} computes over time")
-    return _same(reached, node, position, output)
+    across = {axis % rank for axis in ([axes] if isinstance(axes, int) else axes)}
+    read.check(read.axis not in across, "computes over time")
+    return _same(read)
 
 
-def _fold(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+def _fold(read: _Reading) -> Window:
     """A convolution or pooling along time."""
-    kind, source = node.op_type, node.input[position]
-    last = bool(attribute(node, "channels_last", 0)) or kind == "NhwcFusedConv"
-    axis, rank = reached.axis(source), len(reached.shapes[source][0])
-    assert axis is not None
-    if kind == "FusedConv" and position == len(node.input) - 1 and position > 2:
-        return _same(reached, node, position, output)  # what is added to the result
-    place, spatial = axis - (1 if last else 2), rank - 2
-    if position or not 0 <= place < spatial:
-        raise NotLocalError(f"{_shown(node)} mixes time as channels")
-    kernel = attribute(node, "kernel_shape", ())
-    kernel = kernel or reached.shape(node.input[3 if kind == "QLinearConv" else 1])[2:]
-    ones = (1,) * spatial
-    stride = attribute(node, "strides", ones)[place]
-    reach_ = attribute(node, "dilations", ones)[place] * (kernel[place] - 1)
-    auto = attribute(node, "auto_pad", "NOTSET")
-    pad = attribute(node, "pads", (0,) * 2 * spatial)[place]
-    if auto.startswith("SAME") and stride == 1 and kind != "ConvTranspose":
-        pad = (reach_ + (auto == "SAME_LOWER")) // 2
-    elif auto not in {"NOTSET", "VALID"}:
-        raise NotLocalError(f"{_shown(node)} pads by its length (auto_pad {auto})")
+    kind, spatial = read.node.op_type, read.rank - 2
+    last = read.stated("channels_last", 0) or kind == "NhwcFusedConv"
+    place, ones = read.axis - (1 if last else 2), (1,) * spatial
+    read.only()
+    read.check(0 <= place < spatial, "mixes time as channels")
+    read.check(read.stated("auto_pad", "NOTSET") in {"NOTSET", "VALID"}, "pads by its length")
+    weight = read.node.input[3 if kind == "QLinearConv" else -1 if "Pool" in kind else 1]
+    kernel = read.stated("kernel_shape", ()) or read.field.shape(weight)[2:]
+    stride = read.stated("strides", ones)[place]
+    width = read.stated("dilations", ones)[place] * (kernel[place] - 1)
+    pad = read.stated("pads", (0,) * 2 * spatial)[place]
     if kind == "ConvTranspose":
-        return Window(over=stride, low=pad - reach_ + stride - 1, high=pad)
-    return Window(times=stride, low=-pad, high=reach_ - pad)
+        return Window(over=stride, low=pad - width + stride - 1, high=pad)
+    return Window(times=stride, low=-pad, high=width - pad)
 
 
-def _reshape(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+def _reshape(read: _Reading) -> Window:
     """Time may be split into steps with fewer values, or gathered into steps with more."""
-    (one, _), (made, _) = reached.shapes[node.input[position]], reached.shapes[output]
-    before, after = reached.axis(node.input[position]), reached.axis(output)
-    old, new = reached.size(node.input[position]), reached.size(output)
-    if position or prod(one[:before]) != prod(made[:after]) or (new % old and old % new):
-        raise NotLocalError(f"{_shown(node)} mixes time with another axis")
+    (old, new), to = read.lengths, read.field.axis(read.output)
+    before, after = read.field.shape(read.source)[: read.axis], read.field.shape(read.output)[:to]
+    whole = new % old == 0 or old % new == 0
+    read.check(whole and prod(before) == prod(after), "mixes time with another axis")
     if new >= old:
         return Window(over=new // old)
     return Window(times=old // new, high=old // new - 1)
 
 
-def _slice(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+def _slice(read: _Reading) -> Window:
     """Cut at both ends by constants, where it cuts time."""
-    axis = reached.axis(node.input[0])
-    rank, size = len(reached.shapes[node.input[0]][0]), reached.shapes[node.input[0]][0]
-    values = [reached.graph.constant(name) if name else None for name in node.input[1:]]
-    if position or values[0] is None or values[1] is None:
-        raise NotLocalError(f"{_shown(node)} cuts where the length says")
-    starts, count = values[0].reshape(-1), values[0].size
-    axes = values[2].reshape(-1) if len(values) > 2 and values[2] is not None else range(count)
-    steps = values[3].reshape(-1) if len(values) > 3 and values[3] is not None else [1] * count
-    for start, end, along, step in zip(starts, values[1].reshape(-1), axes, steps, strict=True):
-        if along % rank != axis:
-            continue
-        if step != 1 or start < 0 or 0 <= end < size[axis]:
-            raise NotLocalError(f"{_shown(node)} takes a part of the time")
-        return Window(low=int(start), high=int(start))
-    return _same(reached, node, position, output)
+    read.only()
+    starts, ends = read.constant(1), read.constant(2)
+    if starts is None or ends is None:
+        raise NotLocalError(f"{_shown(read.node)} cuts where the length says")
+    axes = read.constant(3) or range(len(starts))
+    steps = read.constant(4) or [1] * len(starts)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if axis % read.rank == read.axis:
+            is_edge = step == 1 and start >= 0 and not 0 <= end < read.lengths[0]
+            read.check(is_edge, "takes a part of the time")
+            return Window(low=start, high=start)
+    return _same(read)
 
 
-def _pad(reached: Field, node: onnx.NodeProto, position: int, _: str) -> Window:
+def _pad(read: _Reading) -> Window:
     """Zeros, edges or reflections at both ends."""
-    axis = reached.axis(node.input[0])
-    pads = reached.graph.constant(node.input[1])
-    rank = len(reached.shapes[node.input[0]][0])
-    if position or axis is None or pads is None or pads.size != 2 * rank:
-        raise NotLocalError(f"{_shown(node)} pads as the length says")
-    left, right = int(pads[axis]), int(pads[axis + rank])
-    mode = attribute(node, "mode", "constant")
-    if mode == "wrap":
-        raise NotLocalError(f"{_shown(node)} goes round")
-    far = {"constant": 0, "edge": 1, "reflect": 2}[mode]
-    return Window(low=-left - far * max(right, 0), high=-left + far * max(left, 0))
+    read.only()
+    pads, mode = read.constant(1) or [], read.stated("mode", "constant")
+    known = len(pads) == 2 * read.rank and mode in _FAR
+    read.check(known, "pads by its length, or goes round")
+    left, right = pads[read.axis], pads[read.axis + read.rank]
+    return Window(low=-left - _FAR[mode] * max(right, 0), high=-left + _FAR[mode] * max(left, 0))
 
 
-def _concat(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+_FAR = {"constant": 0, "edge": 1, "reflect": 2}
+"""Widths of a padding that lie between what is filled and what it is filled with."""
+
+
+def _concat(read: _Reading) -> Window:
     """Side by side; along time only with constants at the ends, which pad."""
-    axis = reached.axis(output)
-    assert axis is not None
-    if attribute(node, "axis", 0) % len(reached.shapes[output][0]) != axis:
-        return _same(reached, node, position, output)
-    if sum(bool(reached.is_timed(name)) for name in node.input) > 1:
-        raise NotLocalError(f"{_shown(node)} joins stretches of time")
-    sizes = [reached.shape(name)[axis] for name in node.input[:position]]
-    return Window(low=-sum(sizes), high=-sum(sizes))
+    if read.stated("axis", 0) % read.rank != read.axis:
+        return _same(read)
+    read.check(sum(map(read.field.is_timed, read.node.input)) == 1, "joins stretches of time")
+    left = sum(read.field.shape(name)[read.axis] for name in read.node.input[: read.position])
+    return Window(low=-left, high=-left)
 
 
-def _resize(reached: Field, node: onnx.NodeProto, position: int, output: str) -> Window:
+def _resize(read: _Reading) -> Window:
     """A whole number of steps for each step."""
-    (one, other), (made, more) = reached.shapes[node.input[0]], reached.shapes[output]
-    axis = reached.axis(output)
-    if position or axis is None or axis != reached.axis(node.input[0]):
-        raise NotLocalError(f"{_shown(node)} resizes other axes than time")
-    scale = made[axis] // one[axis]
-    if (one[axis] * scale, other[axis] * scale) != (made[axis], more[axis]):
-        raise NotLocalError(f"{_shown(node)} resizes time by a fraction")
-    mode = attribute(node, "coordinate_transformation_mode", "half_pixel")
-    if attribute(node, "mode", "nearest") == "nearest" and mode == "asymmetric":
-        return Window(over=scale)
-    if mode == "align_corners" or attribute(node, "mode", "nearest") == "cubic":
-        raise NotLocalError(f"{_shown(node)} resizes by its length or by cubic curves")
-    return Window(over=scale, low=-scale, high=scale)
+    read.only()
+    (old, new), mode = read.lengths, read.stated("coordinate_transformation_mode", "half_pixel")
+    curve = read.stated("mode", "nearest")
+    known = new % old == 0 and mode != "align_corners" and curve != "cubic"
+    read.check(known, "resizes time by a fraction, by its length or by cubic curves")
+    scale = new // old
+    near = 0 if (curve, mode) == ("nearest", "asymmetric") else scale
+    return Window(over=scale, low=-near, high=near)
 
 
 _RULES: Mapping[str, _Rule] = {

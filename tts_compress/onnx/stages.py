@@ -7,10 +7,11 @@ again than one. Where to cut is chosen for the least arithmetic.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, inf, prod
+from operator import mul
 
 import onnx
 from onnx import TensorProto, helper
@@ -32,7 +33,8 @@ _COPY = 8.0
 
 _WIDE = 65
 """Fewest columns of a product with which onnxruntime's (MLAS) FP32 kernels sum in blocks of `_DEEP`
-rows, as with any more; with fewer, blocks are deeper and the last bit is another."""
+rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another.
+Several threads share columns out by their number, and may take fewer each."""
 
 _DEEP = 128
 
@@ -74,6 +76,10 @@ class Stage:
 
     widest: int = 0
     """Values of the largest tensor within, for each step of the input."""
+
+    ahead: int = 1
+    """Times as many steps that are computed at once as are asked for, once some were: those of a
+    narrow stage before wide ones take little memory, and their context is computed less often."""
 
     def length(self, steps: int) -> int:
         """Return the steps of the whole output."""
@@ -130,9 +136,12 @@ def cut_graph(
             f"what is local in time, for {field.end or 'nothing in it depends on the length'}"
         )
     stages, models = zip(*_stages(model, field, path, spec), strict=True)
+    rates = accumulate((stage.hop for stage in stages[:-1]), mul, initial=1)
+    widths = [stage.widest * rate for stage, rate in zip(stages, rates, strict=True)]
+    ahead = [*(max(1, wide // (2 * narrow)) for narrow, wide in pairwise(widths)), 1]
     return Cut(
         encoder=_encoder(model, field, path),
-        stages=stages,
+        stages=tuple(replace(s, ahead=n) for s, n in zip(stages, ahead, strict=True)),
         models=models,
         share=share,
         end=field.end,

@@ -17,14 +17,14 @@ def _compute(run: Run) -> LatencyComparison:
 
 
 def _rows(first: LatencyComparison, _: object) -> list[Row]:
-    change = formatting.times(first.ratio, *_SOONER)
-    rows = []
-    for label, field in (("First sound, p50", "p50_ms"), ("First sound, p95", "p95_ms")):
-        values = (getattr(first.reference, field), getattr(first.candidate, field))
-        rows.append(ratio_row(label, values, formatting.milliseconds, _SOONER))
-    detail = f"{rows[0].reference} to {rows[0].candidate}, median"
-    headline = Headline(change, detail, first.interval_in_words or "interval not measured")
-    return [replace(rows[0], headline=headline), rows[1]]
+    show, before, after = formatting.milliseconds, first.reference, first.candidate
+    middle = ratio_row("First sound, p50", (before.p50_ms, after.p50_ms), show, _SOONER)
+    tail = ratio_row("First sound, p95", (before.p95_ms, after.p95_ms), show, _SOONER)
+    words = formatting.times(first.ratio, *_SOONER)
+    detail = "; ".join(
+        filter(None, (f"{middle.reference} to {middle.candidate}, median", first.interval_in_words))
+    )
+    return [replace(middle, headline=Headline(words, detail, "p95 " + tail.change)), tail]
 
 
 METRICS = (
