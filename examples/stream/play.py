@@ -27,12 +27,7 @@ def open_session(path: Path, threads: int = 1) -> Any:
 
 
 class Player:
-    """A voice in stages.
-
-    Args:
-        folder: What `tts-compress export --stream` wrote.
-        threads: Threads within an operator.
-    """
+    """A voice in the stages that `tts-compress export --stream` wrote into a folder."""
 
     def __init__(self, folder: Path | str, threads: int = 1) -> None:
         kind, memory = ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, ort.OrtMemType.DEFAULT
@@ -55,11 +50,11 @@ class Player:
         }
         first = self.stages[0]["reads"]
         sides = sorted({side for stage in self.stages for side in stage["sides"]} - feeds.keys())
-        values = self.encoder.run([*first, *sides], feeds)
-        self.sides = feeds | dict(zip(sides, values[1:], strict=True))
-        self.kept = [values[0], *[None] * len(self.stages)]
+        frames, *others = self.encoder.run([*first, *sides], feeds)
+        self.sides = feeds | dict(zip(sides, others, strict=True))
+        self.kept = [frames, *[None] * len(self.stages)]
         self.begins, self.done = [0] * len(self.stages), [0] * len(self.stages)
-        self.sizes = [values[0].shape[self.stages[0]["axis"]]]
+        self.sizes = [frames.shape[self.stages[0]["axis"]]]
         for stage in self.stages:
             self.sizes.append(self.sizes[-1] * stage["hop"] + stage["extra"])
         end, left, frame_s = 0, 0.0, self.hop / self.config["sample_rate"]
@@ -101,8 +96,7 @@ class Player:
         made = cut(made, stage["to"], (done - begin) * stage["hop"], stop)
         if (before := self.kept[number + 1]) is not None:
             made = np.concatenate([before, made], stage["to"])
-        self.kept[number + 1] = made
-        self.done[number] = until
+        self.kept[number + 1], self.done[number] = made, until
         surplus = until - max(stage["before"], stage["least"]) - self.begins[number]
         if surplus > 0:
             self.kept[number] = cut(old, axis, surplus, None).copy()

@@ -6,6 +6,7 @@ whatever mixes all moments, such as attention, statistics over time or an LSTM, 
 The axis of time is the one whose size differs between two observed calls.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -85,10 +86,14 @@ class Window(NamedTuple):
         )
 
 
+_UNSHAPED = re.compile("^Constant$|Sequence(?!At)")
+
+
 def observe_shapes(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) -> Shapes:
     """Return the shapes of all tensors of the main graph in two calls."""
     watched = copy_model(model)
-    makers = (node for node in model.graph.node if node.op_type != "Constant")
+    # What loops make may be a sequence, which has no shape; constants have theirs in the graph.
+    makers = (n for n in model.graph.node if not bodies(n) and not _UNSHAPED.search(n.op_type))
     names = [value.name for value in model.graph.input]
     names += [name for node in makers for name in node.output if name]
     sizes = [f"tts_compress.shape.{number}" for number in range(len(names))]
@@ -259,6 +264,8 @@ def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list
         raise NotLocalError(f"{_shown(node)} has more than one axis of time, or branches")
     lengths, sides = list[str](), list[str]()
     for name in dict.fromkeys(node.input):
+        if name and name not in reached.shapes and reached.graph.constant(name) is None:
+            raise NotLocalError(f"{_shown(node)} reads what has no shape, or another in each call")
         if name and name not in timed:
             kind, sources = _kind(reached, name)
             lengths += sources
