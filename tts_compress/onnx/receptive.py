@@ -152,6 +152,10 @@ class Field:
         one, other = self.shapes.get(tensor, ((), ()))
         return one != other
 
+    def between(self, start: int, end: int) -> list[onnx.NodeProto]:
+        """Return the operators from one cut to another, by their numbers."""
+        return self.nodes[self.cuts[end][1] : self.cuts[start][1]]
+
     def contexts(self, number: int) -> "dict[int, Context]":
         """Return what the first step of a cut needs of each cut before it, by its number."""
         _, begin = self.cuts[number]

@@ -8,7 +8,6 @@ again than one. Where to cut is chosen for the least arithmetic.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, inf, prod
 from operator import mul
@@ -17,7 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import Graph, copy_model, tensors_read, with_outputs
+from tts_compress.onnx.graph import Graph, copy_model, set_nodes, tensors_read, with_outputs
 from tts_compress.onnx.noise import NOISE_PREFIX
 from tts_compress.onnx.receptive import Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds, open_session
@@ -101,14 +100,6 @@ class Cut:
     share: float
     """Share of the graph's arithmetic that is in stages."""
 
-    end: str
-    """The operator before the first cut that is not local in time."""
-
-    @property
-    def sides(self) -> tuple[str, ...]:
-        """All tensors without time that stages read, in a fixed order."""
-        return tuple(sorted({side for stage in self.stages for side in stage.sides}))
-
 
 def cut_graph(
     model: onnx.ModelProto, calls: Sequence[Feeds], outputs: Sequence[str], spec: str
@@ -126,10 +117,8 @@ def cut_graph(
     """
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
     costs = [0.0, *accumulate(_cost(field, node) for node in field.nodes)]
-    rest = {id(node) for node in field.nodes}
-    whole = costs[-1] + sum(_cost(field, n) for n in field.graph.nodes if id(n) not in rest)
     path = _choose(field, costs)
-    share = costs[field.cuts[path[0]][1]] / whole
+    share = costs[field.cuts[path[0]][1]] / sum(_cost(field, node) for node in field.graph.nodes)
     if len(path) < 2 or share < _LEAST:
         raise ModelError(
             f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
@@ -144,18 +133,14 @@ def cut_graph(
         stages=tuple(replace(s, ahead=n) for s, n in zip(stages, ahead, strict=True)),
         models=models,
         share=share,
-        end=field.end,
     )
 
 
 def _cost(field: Field, node: onnx.NodeProto) -> float:
     """Return the multiplications of an operator in the first call, or the values it makes."""
-    shape = field.shapes.get(node.output[0], ((), ()))[0]
-    values = 0.0 if node.name.startswith(NOISE_PREFIX) else float(prod(shape))
-    place = 3 if node.op_type == "QLinearConv" else 1
-    if len(node.input) <= place or not any(kind in node.op_type for kind in ("Conv", "MatMul")):
-        return values
-    weight = field.shape(node.input[place])
+    values = 0.0 if node.name.startswith(NOISE_PREFIX) else float(prod(field.shape(node.output[0])))
+    layer = any(kind in node.op_type for kind in ("Conv", "MatMul"))
+    weight = field.shape(node.input[3 if node.op_type == "QLinearConv" else 1]) if layer else ()
     if len(weight) < 2:
         return values
     if node.op_type == "ConvTranspose":
@@ -173,27 +158,20 @@ def _choose(field: Field, costs: Sequence[float]) -> list[int]:
             if earlier not in best:
                 continue
             ((start,), place), (_, end) = field.cuts[earlier], field.cuts[number]
-            size, axis = field.shapes[start][0], field.axis(start)
-            assert axis is not None
-            steps = context.last + 1 - context.first
-            again = (costs[place] - costs[end]) / size[axis] * steps
-            rate = size[axis] / _frames(field, first)
-            cost = best[earlier] + again + _START + _COPY * rate * _CHUNK * prod(size) / size[axis]
+            steps = (context.last + 1 - context.first) / field.size(start)
+            frames = field.size(field.cuts[first][0][0])
+            copied = _CHUNK * prod(field.shape(start)) / frames
+            again = (costs[place] - costs[end]) * steps
+            cost = best[earlier] + again + _START + _COPY * copied
             if cost < best.get(number, inf):
                 best[number], path[number] = cost, [*path[earlier], number]
     return path.get(0, [first])
 
 
-def _frames(field: Field, first: int) -> int:
-    (name, *_) = field.cuts[first][0]
-    axis = field.axis(name)
-    return 1 if axis is None else field.shapes[name][0][axis]
-
-
 def _sides(field: Field, start: int, end: int) -> tuple[str, ...]:
     """Return the tensors without time that the operators between two cuts read."""
-    nodes = field.nodes[field.cuts[end][1] : field.cuts[start][1]]
-    return tuple(sorted(field.sides.intersection(*[set().union(*map(tensors_read, nodes))])))
+    read = set[str]().union(*map(tensors_read, field.between(start, end)))
+    return tuple(sorted(field.sides & read))
 
 
 def _encoder(model: onnx.ModelProto, field: Field, path: Sequence[int]) -> onnx.ModelProto | None:
@@ -224,7 +202,7 @@ def _stages(
             hop=context.hop,
             before=-context.first,
             after=context.last,
-            extra=field.shapes[ends[0]][0][to] - field.shapes[start][0][axis] * context.hop,
+            extra=field.size(ends[0]) - field.size(start) * context.hop,
             least=_least(field, earlier, number),
             widest=_widest(field, earlier, number),
         )
@@ -233,34 +211,24 @@ def _stages(
 
 def _least(field: Field, start: int, end: int) -> int:
     """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
-    base, least = _sizes(field, field.cuts[start][0][0]), 1
-    for node in field.nodes[field.cuts[end][1] : field.cuts[start][1]]:
-        if node.op_type not in {"Conv", "FusedConv", "ConvTranspose", "Gemm"}:
-            continue
-        turned = node.op_type == "ConvTranspose"
-        if turned:
-            depth = field.shapes[node.input[0]][0][1]
+    steps, least = field.size(field.cuts[start][0][0]), 1
+    for node in field.between(start, end):
+        made, given = node.output[0], node.input[0]
+        if node.op_type == "ConvTranspose":
+            columns, depth = field.size(given), field.shape(given)[1]
+        elif node.op_type in {"Conv", "FusedConv"}:
+            columns, depth = field.size(made), _cost(field, node) / prod(field.shape(made))
         else:
-            depth = round(_cost(field, node) / prod(field.shapes[node.output[0]][0]))
-        sizes = _sizes(field, node.input[0] if turned else node.output[0])
-        if depth > _DEEP:
-            rate = Fraction(sizes[0] - sizes[1], base[0] - base[1])
-            least = max(least, ceil((_WIDE - sizes[0] + rate * base[0]) / rate))
+            continue
+        if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
+            least = max(least, ceil((_WIDE + 1) * steps / columns))
     return least
 
 
 def _widest(field: Field, start: int, end: int) -> int:
     """Return the values of the largest tensor between two cuts for each step of the first."""
-    nodes = field.nodes[field.cuts[end][1] : field.cuts[start][1]]
-    values = max(prod(field.shape(name)) for node in nodes for name in node.output if name)
-    return values // field.size(field.cuts[start][0][0])
-
-
-def _sizes(field: Field, tensor: str) -> tuple[int, int]:
-    """Return the lengths of a tensor in both calls."""
-    one, other = field.shapes[tensor]
-    axis = field.axis(tensor) or 0
-    return one[axis], other[axis]
+    made = (name for node in field.between(start, end) for name in node.output if name)
+    return max(prod(field.shape(name)) for name in made) // field.size(field.cuts[start][0][0])
 
 
 def _part(
@@ -272,10 +240,7 @@ def _part(
     values = [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()]
     del part.graph.input[:], part.graph.value_info[:]
     part.graph.input.extend(values)
-    kept = onnx.GraphProto()
-    kept.node.extend(nodes)
-    del part.graph.node[:]
-    part.graph.node.extend(kept.node)
+    set_nodes(part.graph, nodes)
     return with_outputs(part, outputs)
 
 
