@@ -9,7 +9,7 @@ An evaluation starts about ten, so each imports only what it serves.
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +77,12 @@ class _ModelHost:
         runtime = self._runtime
         assert runtime is not None, "open_runtime comes first"
         start = perf_counter()
-        streams = isinstance(runtime, StreamingRuntime)
-        first, audio_s = 0.0, 0.0
-        for chunk in runtime.stream(text) if streams else (runtime.speak(text),):
+        first = audio_s = 0.0
+        if isinstance(runtime, StreamingRuntime):
+            chunks: Iterable[Audio] = runtime.stream(text)
+        else:
+            chunks = (runtime.speak(text),)
+        for chunk in chunks:
             first = first or perf_counter() - start
             audio_s += chunk.duration_s
         return {"seconds": perf_counter() - start, "first_s": first, "audio_s": audio_s}

@@ -416,7 +416,7 @@ class OnnxVoice(OnnxModel):
     def _player(self, threads: int) -> StreamRuntime | None:
         """Return what plays the stages beside the voice's files; None where there are none."""
         streamer = self._open_stages(threads)
-        return streamer and StreamRuntime(self._with(_streamer=streamer).stream)
+        return None if streamer is None else StreamRuntime(self._with(_streamer=streamer).stream)
 
     def _open_streamer(self) -> Streamer:
         """Open the last graph in stages, with fed noise."""

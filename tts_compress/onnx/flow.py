@@ -43,7 +43,7 @@ class Flow:
         self._kept: list[Arrays] = [first, *([] for _ in stages)]
         self._begins = [0] * len(stages)
         self._done = [0] * len(stages)
-        self._sizes = [first[0].shape[stages[0].axis]]
+        self._sizes = [int(first[0].shape[stages[0].axis])]
         for stage in stages:
             self._sizes.append(stage.length(self._sizes[-1]))
 

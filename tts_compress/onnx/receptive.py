@@ -317,7 +317,7 @@ class _Reading:
 
     @property
     def source(self) -> str:
-        return self.node.input[self.position]
+        return str(self.node.input[self.position])
 
     @property
     def lengths(self) -> tuple[int, int]:

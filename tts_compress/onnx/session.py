@@ -69,7 +69,7 @@ def open_session(
         raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
 
 
-SHARED = {
+SHARED: dict[str, Any] = {
     "session.use_env_allocators": "1",
     "session.use_device_allocator_for_initializers": "1",
 }

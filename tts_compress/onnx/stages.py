@@ -217,7 +217,7 @@ def _least(field: Field, start: int, end: int) -> int:
         if node.op_type == "ConvTranspose":
             columns, depth = field.size(given), field.shape(given)[1]
         elif node.op_type in {"Conv", "FusedConv"}:
-            columns, depth = field.size(made), _cost(field, node) / prod(field.shape(made))
+            columns, depth = field.size(made), int(_cost(field, node) / prod(field.shape(made)))
         else:
             continue
         if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
