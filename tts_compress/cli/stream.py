@@ -2,7 +2,7 @@
 
 Examples:
     stream demo "Hello there." --output hello.wav
-    stream out/demo-stream "Hello there." --output - | aplay -f S16_LE -r 16000
+    stream out/demo-stream "Hello there." --output - > samples.s16
 
 A folder that `export --stream` wrote is opened sooner than a voice that has to be cut.
 """

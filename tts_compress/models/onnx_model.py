@@ -51,7 +51,7 @@ from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
-from tts_compress.onnx.stages import Cut
+from tts_compress.onnx.stages import StagedGraph
 from tts_compress.plain import plain
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
@@ -348,10 +348,10 @@ class OnnxVoice(OnnxModel):
             self._streamer = self._open_streamer()
         for call in self._caller.calls(text, seed, self.speaker):
             last = len(self.parts) - 1
-            for feeds, own in self._caller.rounds(self._run, call, last):
-                yield from self._streamer.speak(_fed(self._streamer.inputs, feeds, own))
+            for feeds, noise in self._caller.rounds(self._run, call, last):
+                yield from self._streamer.speak(_fed(self._streamer.inputs, feeds, noise))
 
-    def cut(self, *, fed: bool = False) -> Cut:
+    def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
 
         Raises:

@@ -36,7 +36,7 @@ from tts_compress.onnx.session import (
     run_session,
     share_arena,
 )
-from tts_compress.onnx.stages import Cut, Stage, cut_graph
+from tts_compress.onnx.stages import StagedGraph, Stage, cut_graph
 from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set
 
@@ -57,7 +57,9 @@ MOST_S = 1.15
 """Longest chunk that is computed at once: it bounds the memory."""
 
 
-def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool) -> Cut:
+def cut_part(
+    part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool
+) -> StagedGraph:
     """Cut the graph of a voice that makes its sound.
 
     Args:
@@ -79,10 +81,10 @@ def cut_part(part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, orig
             graph.sweep()
         model = graph.finish()
     names = {value.name for value in model.graph.input}
-    given = [{n: a for n, a in call.items() if n in names} for call in calls]
+    inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
     outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
-    model = gather_frames(model, given, part.spec)
-    return cut_graph(model, given, outputs, part.spec)
+    model = gather_frames(model, inputs, part.spec)
+    return cut_graph(model, inputs, outputs, part.spec)
 
 
 def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:

@@ -74,12 +74,12 @@ class Flow:
         begin = max(0, done - stage.before)
         if last == size:
             begin = max(0, min(begin, size - stage.least))
-        made = self._run(number, begin, last, fill=0 if last == size else stage.least)
+        output = self._run(number, begin, last, fill=0 if last == size else stage.least)
         stop = None if until == size else (until - begin) * stage.hop
-        made = [_cut(array, stage.to, (done - begin) * stage.hop, stop) for array in made]
+        output = [_cut(array, stage.to, (done - begin) * stage.hop, stop) for array in output]
         old = self._kept[number + 1]
-        pairs = zip(old or made, made, strict=True)
-        self._kept[number + 1] = [np.concatenate(p, stage.to) for p in pairs] if old else made
+        pairs = zip(old or output, output, strict=True)
+        self._kept[number + 1] = [np.concatenate(p, stage.to) for p in pairs] if old else output
         self._done[number] = until
         self._forget(number, until - max(stage.before, stage.least))
 
@@ -88,11 +88,11 @@ class Flow:
         stage, offset = self._stages[number], self._begins[number]
         feeds = {name: self._sides[name] for name in stage.sides}
         for name, array in zip(stage.reads, self._kept[number], strict=True):
-            given = _cut(array, stage.axis, begin - offset, last - offset)
+            chunk = _cut(array, stage.axis, begin - offset, last - offset)
             if (short := fill - (last - begin)) > 0:
-                pads = [(0, short if axis == stage.axis else 0) for axis in range(given.ndim)]
-                given = np.pad(given, pads)
-            feeds[name] = given
+                pads = [(0, short if axis == stage.axis else 0) for axis in range(chunk.ndim)]
+                chunk = np.pad(chunk, pads)
+            feeds[name] = chunk
         return self._runs[number](feeds)
 
     def _forget(self, number: int, needed: int) -> None:

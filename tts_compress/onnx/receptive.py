@@ -104,9 +104,9 @@ def observe_shapes(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) ->
     session = open_session(watched, spec, briefly=True)
     runs = [run_session(session, feeds, spec) for feeds in calls]
     return {
-        name: (tuple(map(int, one)), tuple(map(int, other)))
-        for name, one, other in zip(names, *runs, strict=True)
-        if len(one) == len(other)
+        name: (tuple(map(int, short)), tuple(map(int, long)))
+        for name, short, long in zip(names, *runs, strict=True)
+        if len(short) == len(long)
     }
 
 
@@ -134,8 +134,8 @@ class Field:
 
     def axis(self, tensor: str) -> int | None:
         """Return the axis of time; None for a tensor without, or with several."""
-        one, other = self.shapes.get(tensor, ((), ()))
-        varying = [n for n, (size, more) in enumerate(zip(one, other, strict=True)) if size != more]
+        sizes = enumerate(zip(*self.shapes.get(tensor, ((), ())), strict=True))
+        varying = [axis for axis, (short, long) in sizes if short != long]
         return varying[0] if len(varying) == 1 else None
 
     def size(self, tensor: str) -> int:
@@ -149,8 +149,7 @@ class Field:
 
     def is_timed(self, tensor: str) -> bool:
         """Return True for a tensor whose shape depends on the length."""
-        one, other = self.shapes.get(tensor, ((), ()))
-        return one != other
+        return len({*self.shapes.get(tensor, ())}) > 1
 
     def between(self, start: int, end: int) -> list[onnx.NodeProto]:
         """Return the operators from one cut to another, by their numbers."""
@@ -159,14 +158,14 @@ class Field:
     def contexts(self, number: int) -> "dict[int, Context]":
         """Return what the first step of a cut needs of each cut before it, by its number."""
         _, begin = self.cuts[number]
-        places = {place: other for other, (_, place) in enumerate(self.cuts) if place > begin}
+        earlier = {count: n for n, (_, count) in enumerate(self.cuts) if count > begin}
         contexts = dict[int, Context]()
-        for place, need, rates in self._back(number, (0, 0)):
-            if place in places:
-                (start,) = self.cuts[places[place]][0]
+        for count, need, rates in self._back(number, (0, 0)):
+            if count in earlier:
+                (start,) = self.cuts[earlier[count]][0]
                 whole = all((rates[start] / rate).denominator == 1 for rate in {*rates.values()})
                 if start in need and whole:
-                    contexts[places[place]] = Context(*need[start], int(rates[start]))
+                    contexts[earlier[count]] = Context(*need[start], int(rates[start]))
         return contexts
 
     def margins(self, earlier: int, number: int) -> "Context":
@@ -176,8 +175,8 @@ class Field:
         """
         ((start,), end), hop = self.cuts[earlier], self.contexts(number)[earlier].hop
         base, first, last = self.size(start), 0, 0
-        for place, need, rates in self._back(number, (0, hop - 1)):
-            if place == end:
+        for count, need, rates in self._back(number, (0, hop - 1)):
+            if count == end:
                 for tensor, (low, high) in need.items():
                     rate = int(rates[start] / rates[tensor])
                     extra = self.size(tensor) - base * rate
@@ -189,7 +188,7 @@ class Field:
         """Yield after each operator before a cut what it needs, and steps of the cut by tensor."""
         ends, begin = self.cuts[number]
         need, rates = dict.fromkeys(ends, span), dict.fromkeys(ends, Fraction(1))
-        for place, node in enumerate(self.nodes[begin:], begin + 1):
+        for count, node in enumerate(self.nodes[begin:], begin + 1):
             for output in (name for name in node.output if name in need):
                 for source, window in self.links.get(output, ()):
                     first, last = window.reads(*need[output])
@@ -198,7 +197,7 @@ class Field:
                     rate = rates[output] * window.over / window.times
                     if rates.setdefault(source, rate) != rate:
                         return  # two rates of time are joined
-            yield place, need, rates
+            yield count, need, rates
 
 
 _Reached = tuple[int, Mapping[str, tuple[int, int]], Mapping[str, Fraction]]
@@ -300,8 +299,8 @@ def _kind(reached: Field, tensor: str) -> tuple[str, list[str]]:
     makers = [node for node in map(graph.producer, behind) if node is not None]
     shaped = [node.input[0] for node in makers if node.op_type in {"Shape", "Size"}]
     lengths = [name for name in shaped if reached.is_timed(name)]
-    given = [name for name in behind if name in graph.inputs or reached.is_timed(name)]
-    if given or len(lengths) < len(shaped):
+    inputs = [name for name in behind if name in graph.inputs or reached.is_timed(name)]
+    if inputs or len(lengths) < len(shaped):
         return "side", []
     return ("length" if lengths else "constant"), lengths
 
@@ -386,15 +385,15 @@ def _fold(read: _Reading) -> Window:
     """A convolution or pooling along time."""
     kind, spatial = read.node.op_type, read.rank - 2
     last = read.stated("channels_last", 0) or kind == "NhwcFusedConv"
-    place, ones = read.axis - (1 if last else 2), (1,) * spatial
+    along, ones = read.axis - (1 if last else 2), (1,) * spatial
     read.only()
-    read.check(0 <= place < spatial, "mixes time as channels")
+    read.check(0 <= along < spatial, "mixes time as channels")
     read.check(read.stated("auto_pad", "NOTSET") in {"NOTSET", "VALID"}, "pads by its length")
     weight = read.node.input[3 if kind == "QLinearConv" else -1 if "Pool" in kind else 1]
     kernel = read.stated("kernel_shape", ()) or read.field.shape(weight)[2:]
-    stride = read.stated("strides", ones)[place]
-    width = read.stated("dilations", ones)[place] * (kernel[place] - 1)
-    pad = read.stated("pads", (0,) * 2 * spatial)[place]
+    stride = read.stated("strides", ones)[along]
+    width = read.stated("dilations", ones)[along] * (kernel[along] - 1)
+    pad = read.stated("pads", (0,) * 2 * spatial)[along]
     if kind == "ConvTranspose":
         return Window(over=stride, low=pad - width + stride - 1, high=pad)
     return Window(times=stride, low=-pad, high=width - pad)
@@ -431,8 +430,8 @@ def _pad(read: _Reading) -> Window:
     """Zeros, edges or reflections at both ends."""
     read.only()
     pads, mode = read.constant(1) or [], read.stated("mode", "constant")
-    known = len(pads) == 2 * read.rank and mode in _FAR
-    read.check(known, "pads by its length, or goes round")
+    is_stated = len(pads) == 2 * read.rank and mode in _FAR
+    read.check(is_stated, "pads by its length, or goes round")
     left, right = pads[read.axis], pads[read.axis + read.rank]
     return Window(low=-left - _FAR[mode] * max(right, 0), high=-left + _FAR[mode] * max(left, 0))
 
@@ -455,8 +454,8 @@ def _resize(read: _Reading) -> Window:
     read.only()
     (old, new), mode = read.lengths, read.stated("coordinate_transformation_mode", "half_pixel")
     curve = read.stated("mode", "nearest")
-    known = new % old == 0 and mode != "align_corners" and curve != "cubic"
-    read.check(known, "resizes time by a fraction, by its length or by cubic curves")
+    is_whole = new % old == 0 and mode != "align_corners" and curve != "cubic"
+    read.check(is_whole, "resizes time by a fraction, by its length or by cubic curves")
     scale = new // old
     near = 0 if (curve, mode) == ("nearest", "asymmetric") else scale
     return Window(over=scale, low=-near, high=near)

@@ -86,7 +86,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cut:
+class StagedGraph:
     """A graph in parts."""
 
     encoder: onnx.ModelProto | None
@@ -103,7 +103,7 @@ class Cut:
 
 def cut_graph(
     model: onnx.ModelProto, calls: Sequence[Feeds], outputs: Sequence[str], spec: str
-) -> Cut:
+) -> StagedGraph:
     """Cut a graph where its length is fixed and everything behind is local in time.
 
     Args:
@@ -128,7 +128,7 @@ def cut_graph(
     rates = accumulate((stage.hop for stage in stages[:-1]), mul, initial=1)
     widths = [stage.widest * rate for stage, rate in zip(stages, rates, strict=True)]
     ahead = [*(max(1, wide // (2 * narrow)) for narrow, wide in pairwise(widths)), 1]
-    return Cut(
+    return StagedGraph(
         encoder=_encoder(model, field, path),
         stages=tuple(replace(s, ahead=n) for s, n in zip(stages, ahead, strict=True)),
         models=models,
@@ -157,11 +157,11 @@ def _choose(field: Field, costs: Sequence[float]) -> list[int]:
         for earlier, context in contexts[number].items():
             if earlier not in best:
                 continue
-            ((start,), place), (_, end) = field.cuts[earlier], field.cuts[number]
+            ((start,), behind), (_, end) = field.cuts[earlier], field.cuts[number]
             steps = (context.last + 1 - context.first) / field.size(start)
             frames = field.size(field.cuts[first][0][0])
             copied = _CHUNK * prod(field.shape(start)) / frames
-            again = (costs[place] - costs[end]) * steps
+            again = (costs[behind] - costs[end]) * steps
             cost = best[earlier] + again + _START + _COPY * copied
             if cost < best.get(number, inf):
                 best[number], path[number] = cost, [*path[earlier], number]
@@ -213,11 +213,12 @@ def _least(field: Field, start: int, end: int) -> int:
     """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
     steps, least = field.size(field.cuts[start][0][0]), 1
     for node in field.between(start, end):
-        made, given = node.output[0], node.input[0]
+        output, source = node.output[0], node.input[0]
         if node.op_type == "ConvTranspose":
-            columns, depth = field.size(given), field.shape(given)[1]
+            columns, depth = field.size(source), field.shape(source)[1]
         elif node.op_type in {"Conv", "FusedConv"}:
-            columns, depth = field.size(made), int(_cost(field, node) / prod(field.shape(made)))
+            columns = field.size(output)
+            depth = int(_cost(field, node) / prod(field.shape(output)))
         else:
             continue
         if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
@@ -227,8 +228,8 @@ def _least(field: Field, start: int, end: int) -> int:
 
 def _widest(field: Field, start: int, end: int) -> int:
     """Return the values of the largest tensor between two cuts for each step of the first."""
-    made = (name for node in field.between(start, end) for name in node.output if name)
-    return max(prod(field.shape(name)) for name in made) // field.size(field.cuts[start][0][0])
+    names = (name for node in field.between(start, end) for name in node.output if name)
+    return max(prod(field.shape(name)) for name in names) // field.size(field.cuts[start][0][0])
 
 
 def _part(

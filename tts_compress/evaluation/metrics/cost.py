@@ -203,7 +203,9 @@ def _memory(run: Run) -> MemoryComparison:
         Memory(**{name: int(median(getattr(one, name) for one in fresh)) for name in _BYTES})
         for fresh in (before, after)
     )
-    shares = np.array([[one.model_bytes for one in fresh] for fresh in (before, after)], float)
+    shares = np.array(
+        [[process.model_bytes for process in fresh] for fresh in (before, after)], float
+    )
     return MemoryComparison(
         reference=reference,
         candidate=candidate,

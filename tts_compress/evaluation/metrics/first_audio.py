@@ -12,7 +12,7 @@ _SOONER = ("sooner", "later")
 
 def _compute(run: Run) -> LatencyComparison:
     """Return the times until the first sound of interleaved runs."""
-    timings = [one.model_copy(update={"spent": one.first or one.spent}) for one in run.timings]
+    timings = [t.model_copy(update={"spent": t.first or t.spent}) for t in run.timings]
     return compare_timings(timings[0], timings[1], run.options)
 
 

@@ -53,7 +53,7 @@ def _numbers(graph: Graph, durations: str) -> str:
     """Return a tensor [T] with the number of each frame's token, given (…, N) frames of tokens."""
     graph.require_opset("", 16)  # the first version that adds up what is scattered
     stem = f"{durations}.numbers"
-    zero, one, last, end = (
+    zero, single, last, end = (
         graph.add_bounds(stem, n)[0] for n in (0, 1, -1, np.iinfo(np.int64).max)
     )
     first = graph.add_constant(stem, np.array(0, np.int64))
@@ -62,10 +62,10 @@ def _numbers(graph: Graph, durations: str) -> str:
     ends = graph.make("CumSum", [whole, first], stem)
     begins = graph.make("Slice", [ends, zero, last], stem)
     length = graph.make("Slice", [ends, last, end], stem)
-    more = graph.make("Add", [length, one], stem)
+    more = graph.make("Add", [length, single], stem)
     value = onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [0])
     zeros = graph.make("ConstantOfShape", [more], stem, value=value)
-    ones = graph.make("Expand", [one, graph.make("Shape", [begins], stem)], stem)
+    ones = graph.make("Expand", [single, graph.make("Shape", [begins], stem)], stem)
     marks = graph.make("ScatterElements", [zeros, begins, ones], stem, reduction="add")
     counted = graph.make("CumSum", [marks, first], stem)
     return graph.make("Slice", [counted, zero, length], stem)
