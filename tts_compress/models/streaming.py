@@ -36,7 +36,7 @@ from tts_compress.onnx.session import (
     run_session,
     share_arena,
 )
-from tts_compress.onnx.stages import StagedGraph, Stage, cut_graph
+from tts_compress.onnx.stages import Stage, StagedGraph, cut_graph
 from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set
 
