@@ -37,6 +37,8 @@ class Player:
         self.config = json.loads((files / "stream.json").read_text())
         self.encoder = open_session(files / self.config["encoder"], threads)
         self.stages = self.config["stages"]
+        for stage in self.stages:  # threads share columns out, 16 at a time
+            stage["least"] = ceil(stage["least"] * (1 if threads == 1 else 1.25 * threads))
         self.runs = [open_session(files / stage["graph"], threads).run for stage in self.stages]
         self.hop = prod(stage["hop"] for stage in self.stages)
         self.pace = 0.0  # seconds of a frame, measured with the first utterance
@@ -76,7 +78,8 @@ class Player:
     def advance(self, number: int, end: int) -> None:
         """Let a stage compute at least up to a step of its output."""
         stage, size, done = self.stages[number], self.sizes[number], self.done[number]
-        until = size if end >= self.sizes[number + 1] else min(size, -(-end // stage["hop"]))
+        whole = end >= self.sizes[number + 1] or size < stage["least"]
+        until = size if whole else min(size, -(-end // stage["hop"]))
         if until <= done:
             return
         until = min(size, done + (until - done) * stage["ahead"]) if done else until

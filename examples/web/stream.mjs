@@ -36,7 +36,8 @@ export async function* speakStages(ort, voice, ids, scales) {
   async function advance(number, end) {
     const { axis, to, before, after, least, hop, session, ...stage } = stages[number];
     const [size, from] = [sizes[number], done[number]];
-    let until = end >= sizes[number + 1] ? size : Math.min(size, Math.ceil(end / hop));
+    const whole = end >= sizes[number + 1] || size < least;
+    let until = whole ? size : Math.min(size, Math.ceil(end / hop));
     if (until <= from) return;
     if (from) until = Math.min(size, from + (until - from) * stage.ahead);
     const last = Math.min(size, until + after);

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from pathlib import Path
 from time import perf_counter
@@ -49,6 +50,13 @@ if TYPE_CHECKING:
 
 STREAM_NAME = "stream/stream.json"
 """What a voice's stages need, beside its files."""
+
+_MOST = 1 << 16
+"""Most steps that a stage in a file may need at once."""
+
+_SHARE, _MOST_THREADS = 1.25, 4
+"""Threads share out the columns of FP32 layers, 16 at a time, so a stage needs as many for each; on
+a machine of more threads the first sound would be late."""
 
 FIRST_S = 0.1
 """Shortest first chunk, by what screen readers ask for."""
@@ -218,6 +226,8 @@ def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -
         content = read_json(path)
         graphs = [path.with_name(Path(table.pop("graph")).name) for table in content["stages"]]
         stages = [TypeAdapter(Stage).validate_python(table) for table in content["stages"]]
+        if any(not 0 <= n <= _MOST for s in stages for n in (s.hop, s.before, s.after, s.least)):
+            raise ValueError(f"hop, before, after and least are 0 to {_MOST}")
         name = content["encoder"]
     share_arena()
     sessions = [open_session(graph, part.spec, threads, **SHARED) for graph in graphs]
@@ -237,6 +247,10 @@ def build_streamer(
     encoder: onnxruntime.InferenceSession | None,
 ) -> Streamer:
     """Return what speaks by open graphs."""
+    stated = sessions[0].get_session_options().intra_op_num_threads
+    threads = stated or min(os.cpu_count() or 1, _MOST_THREADS)
+    if threads > 1:
+        stages = [replace(s, least=ceil(_SHARE * threads * s.least)) for s in stages]
     runs: list[Run] = [
         lambda feeds, session=session, stage=stage: run_session(  # type: ignore[misc]
             session, feeds, part.spec, stage.returns

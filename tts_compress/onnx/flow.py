@@ -63,7 +63,8 @@ class Flow:
     def _advance(self, number: int, end: int) -> None:
         """Have a stage compute at least up to a step of its output."""
         stage, size, done = self._stages[number], self._sizes[number], self._done[number]
-        until = size if end >= self._sizes[number + 1] else min(size, -(-end // stage.hop))
+        whole = end >= self._sizes[number + 1] or size < stage.least
+        until = size if whole else min(size, -(-end // stage.hop))
         if until <= done:
             return
         if done:

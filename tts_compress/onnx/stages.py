@@ -32,8 +32,7 @@ _COPY = 8.0
 
 _WIDE = 65
 """Fewest columns of a product with which onnxruntime's (MLAS) FP32 kernels sum in blocks of `_DEEP`
-rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another.
-Several threads share columns out by their number, and may take fewer each."""
+rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another."""
 
 _DEEP = 128
 

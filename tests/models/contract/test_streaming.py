@@ -61,9 +61,10 @@ def test_integers_are_bit_for_bit_those_of_the_whole(
     compressed: Callable[[str], Path], scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     voice: Any = load(compressed(scheme))
-    whole = voice.synthesize(_TEXT, seed=3).samples
-    for plan in _PLANS:
-        assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
+    for text in (_TEXT, "Hi."):
+        whole = voice.synthesize(text, seed=3).samples
+        for plan in _PLANS:
+            assert np.array_equal(_stitched(voice, text, plan, monkeypatch), whole)
 
 
 def test_reals_are_those_of_the_whole(
