@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import Figure, Headline, Metric, Row, ratio_row
+from tts_compress.evaluation.metric import Figure, Metric, Row, ratio_row
 from tts_compress.evaluation.metrics.cost import LatencyComparison, compare_timings
 from tts_compress.evaluation.pairs import Run
 
@@ -19,12 +19,9 @@ def _compute(run: Run) -> LatencyComparison:
 def _rows(first: LatencyComparison, _: object) -> list[Row]:
     show, before, after = formatting.milliseconds, first.reference, first.candidate
     middle = ratio_row("First sound, p50", (before.p50_ms, after.p50_ms), show, _SOONER)
+    interval = f" ({first.interval_in_words})" if first.interval_in_words else ""
     tail = ratio_row("First sound, p95", (before.p95_ms, after.p95_ms), show, _SOONER)
-    words = formatting.times(first.ratio, *_SOONER)
-    detail = "; ".join(
-        filter(None, (f"{middle.reference} to {middle.candidate}, median", first.interval_in_words))
-    )
-    return [replace(middle, headline=Headline(words, detail, "p95 " + tail.change)), tail]
+    return [replace(middle, change=f"{middle.change}{interval}"), tail]
 
 
 METRICS = (
