@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "stream"))
 
 import numpy as np
 import onnxruntime
-import play
+import play  # type: ignore[import-not-found]  # of the folder above
 
 _PLANS = ((9, 9), (5, 40), (70, 20), (7, 130), (10**6, 10**6))
 
