@@ -2,6 +2,7 @@
 
 import { idsOf } from "./phonemes.mjs";
 import { openVoice, speak, wav } from "./speech.mjs";
+import { openStages, speakStages } from "./stream.mjs";
 
 const RUNS = 3;
 const $ = (id) => document.getElementById(id);
@@ -30,32 +31,55 @@ async function open(ort, entry) {
   box.querySelector("h2").textContent = entry.label;
   $("voices").append(box);
   const began = performance.now();
-  const bytes = new Uint8Array(await (await get(entry.file)).arrayBuffer());
-  show("size", megabytes(bytes.length));
-  const session = await openVoice(ort, bytes);
+  let size = 0;
+  const bytesOf = async (path) => {
+    const bytes = new Uint8Array(await (await get(path)).arrayBuffer());
+    size += bytes.length;
+    return bytes;
+  };
+  const voice = entry.stages
+    ? await openStages(ort, (name) => bytesOf(`${entry.stages}/${name}`))
+    : await openVoice(ort, await bytesOf(entry.file));
+  show("size", megabytes(size));
   show("open", seconds((performance.now() - began) / 1000));
-  return { ...entry, session, show, bytes: bytes.length, player: box.querySelector("audio") };
+  const say = entry.stages
+    ? (ids, scales) => speakStages(ort, voice, ids, scales)
+    : async function* (ids, scales) { yield await speak(ort, voice, ids, scales); };
+  return { ...entry, say, show, bytes: size, player: box.querySelector("audio") };
+}
+
+/** Return the sound of ids, the seconds until its first part was there, and until all was. */
+export async function listen(voice, ids, scales) {
+  const began = performance.now();
+  const parts = [];
+  let first;
+  for await (const part of voice.say(ids, scales)) {
+    first ??= (performance.now() - began) / 1000;
+    parts.push(part);
+  }
+  const sound = new Float32Array(parts.reduce((length, part) => length + part.length, 0));
+  parts.reduce((at, part) => (sound.set(part, at), at + part.length), 0);
+  return { sound, first, all: (performance.now() - began) / 1000 };
 }
 
 /** Speak the same ids with all voices in turn; return seconds for a second of speech, by voice. */
-async function compare(ort, voices, ids, page) {
+async function compare(voices, ids, page) {
   const runs = voices.map(() => []);
-  const sounds = [];
   for (let run = 0; run < RUNS; run++) {
     for (const [index, voice] of voices.entries()) {
       say(`${voice.label} speaks, ${run + 1} of ${RUNS} …`);
       await painted();
-      const began = performance.now();
-      sounds[index] = await speak(ort, voice.session, ids, page.scales);
-      runs[index].push((performance.now() - began) / 1000);
+      runs[index].push(await listen(voice, ids, page.scales));
     }
   }
   return voices.map((voice, index) => {
-    const spent = runs[index].toSorted((a, b) => a - b)[Math.floor(RUNS / 2)];
-    const length = sounds[index].length / page.sampleRate;
+    const middle = (of) => runs[index].map((run) => run[of]).toSorted((a, b) => a - b)[RUNS >> 1];
+    const [spent, { sound }] = [middle("all"), runs[index].at(-1)];
+    const length = sound.length / page.sampleRate;
+    voice.show("first", seconds(middle("first")));
     voice.show("time", seconds(spent));
     voice.show("rate", seconds(length / spent));
-    const file = new Blob([wav(sounds[index], page.sampleRate)], { type: "audio/wav" });
+    const file = new Blob([wav(sound, page.sampleRate)], { type: "audio/wav" });
     URL.revokeObjectURL(voice.player.src);
     voice.player.src = URL.createObjectURL(file);
     return spent / length;
@@ -81,7 +105,7 @@ async function start() {
   for (const entry of page.voices) {
     say(`fetching ${entry.label} …`);
     voices.push(await open(ort, entry));
-    await speak(ort, voices.at(-1).session, page.sentences[0].ids.slice(0, 9), page.scales);
+    await listen(voices.at(-1), page.sentences[0].ids.slice(0, 9), page.scales);
   }
   const go = async () => {
     $("speak").disabled = true;
@@ -89,7 +113,7 @@ async function start() {
       const typed = $("typed").value.trim();
       const chosen = page.sentences[$("sentence").selectedIndex];
       const ids = typed ? await idsOf(typed, phonemize, page) : chosen.ids;
-      const [before, after] = await compare(ort, voices, ids, page);
+      const [before, after] = await compare(voices, ids, page);
       const smaller = (voices[0].bytes / voices[1].bytes).toFixed(1);
       const faster = (before / after).toFixed(2);
       $("summary").textContent =
@@ -103,6 +127,7 @@ async function start() {
   };
   $("form").addEventListener("submit", (event) => (event.preventDefault(), go()));
   $("speak").disabled = false;
+  Object.assign(globalThis, { page, voices, listen }); // for the console
   say("ready");
   if (location.hash === "#speak") await go();
 }

@@ -12,16 +12,20 @@ from pathlib import Path
 from tts_compress import compress, load
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressError
-from tts_compress.models.base import GraphModel
+from tts_compress.export.stream import export_stream
+from tts_compress.models.onnx_model import OnnxVoice
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"
-PAGE = ("index.html", "app.mjs", "phonemes.mjs", "speech.mjs")
+PAGE = ("index.html", "app.mjs", "phonemes.mjs", "speech.mjs", "stream.mjs")
 RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 SENTENCES = (
     "Hello there, and thank you for listening to this.",
     "The quick brown fox jumps over the lazy dog.",
     "Would you like to hear it once more?",
+    "When the sun sets behind the hills, the old men sit in front of their houses and talk about "
+    "the years when the river was still clean, the fields were wide, and every child of the "
+    "village knew the name of each horse, each dog and each tree between the church and the lake.",
     "A thick fog covered the valley, so the driver moved very slowly through the village.",
 )
 
@@ -29,19 +33,22 @@ SENTENCES = (
 def build(spec: str, scheme: str, folder: Path, *, typed: bool) -> None:
     """Write all files of the page into a folder."""
     original = load(spec)
-    if original.family != "piper" or not isinstance(original, GraphModel):
+    if original.family != "piper" or not isinstance(original, OnnxVoice):
         raise ModelError(f"'{spec}' is no Piper voice, and the page speaks only these")
     small = compress(original, scheme=scheme)
+    assert isinstance(small, OnnxVoice), "what is made of a voice is one"
     shutil.copytree(MODULES / "onnxruntime-web" / "dist", folder / "ort", ignore=_others)
     for name in PAGE:
         shutil.copyfile(HERE / name, folder / name)
     if typed:
         shutil.copyfile(MODULES / "phonemizer" / "dist" / "phonemizer.js", folder / "phonemizer.js")
     voices = []
-    for label, voice in (("FP32", original), (scheme.upper(), small)):
-        files = voice.save(folder / label.lower())
+    original.save(folder / "fp32")
+    export_stream(small, folder / "small")
+    for label, files in (("FP32", folder / "fp32"), (scheme.upper(), folder / "small")):
         (graph,) = files.glob("*.onnx")
         voices.append({"label": label, "file": str(graph.relative_to(folder))})
+    voices.append({"label": f"{scheme.upper()}, streaming", "stages": "small/stream"})
     config = json.loads(graph.with_name(f"{graph.name}.json").read_text(encoding="utf-8"))
     page = _sentences(original) | {
         "sampleRate": original.sample_rate,
@@ -53,7 +60,7 @@ def build(spec: str, scheme: str, folder: Path, *, typed: bool) -> None:
     (folder / "page.json").write_text(json.dumps(page), encoding="utf-8")
 
 
-def _sentences(voice: GraphModel) -> dict[str, object]:
+def _sentences(voice: OnnxVoice) -> dict[str, object]:
     """Return the sentences with their ids, and the voice's own scales."""
     found = []
     for text in SENTENCES:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from tts_compress.progress import Progress
 
-_TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
+_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _RECOGNIZER = Analyzer(
     kind="recognizer", given="pocketsphinx", setting="en-us", description="tone reader 1"
 )
-_TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
+_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 
 
 @pytest.mark.usefixtures("untimed")

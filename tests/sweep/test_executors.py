@@ -17,7 +17,7 @@ from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import plan_sweep, run_units
 
-_TIMINGS = {"latency", "rtf", "memory", "load", "stages"}
+_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 _QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.web.players import HEADLESS, find_program, served, what_is_missing
+from tests.browser import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +40,7 @@ def _shown(folder: Path, profile: Path) -> str:
 def test_both_voices_speak(page: Path, tmp_path: Path) -> None:
     shown = _shown(page, tmp_path)
     assert re.search(r'id="status"[^>]*>done<', shown), shown
-    assert len(re.findall(r'<audio[^>]* src="blob:', shown)) == 2
+    assert len(re.findall(r'<audio[^>]* src="blob:', shown)) == 3
     assert re.findall(r'data-of="size">([\d.]+) MB<', shown)[0] == "9.59"
     assert "times smaller" in shown
 
@@ -53,3 +54,35 @@ def test_what_is_not_there_is_named(page: Path, tmp_path: Path) -> None:
         kept.rename(voice)
     problem = "cannot start: fp32/demo.onnx cannot be fetched: the server answered 404"
     assert problem in shown
+
+
+def test_the_first_sound_comes_long_before_the_whole(page: Path, tmp_path: Path) -> None:
+    """In stages: at most 0.3 of the time that the same voice takes unsplit, and the same samples.
+
+    Medians of runs that take turns, of the longest sentence, with the browser's own clock.
+    """
+    script = """(async () => {
+      const ids = page.sentences.map((s) => s.ids).sort((a, b) => b.length - a.length)[0];
+      const scales = [0, page.scales[1], 0]; // no noise: both say the same
+      const shares = [];
+      let off = 0;
+      for (let run = 0; run < 5; run++) {
+        const whole = await listen(voices[1], ids, scales);
+        const parts = await listen(voices[2], ids, scales);
+        shares.push(parts.first / whole.all);
+        parts.sound.forEach((v, i) => (off = Math.max(off, Math.abs(v - whole.sound[i]))));
+        if (parts.sound.length !== whole.sound.length) off = 2;
+      }
+      return { off, share: shares.sort((a, b) => a - b)[2] };
+    })()"""
+    browser = Browser(tmp_path / "profile")
+    try:
+        with served(page, page) as (url, _):
+            browser.open_tab()
+            browser.call("Page.navigate", url=url)
+            browser.wait_for("document.getElementById('status')?.textContent === 'ready'")
+            found = browser.run(script)
+    finally:
+        browser.close()
+    assert found["off"] < 1e-5
+    assert found["share"] <= 0.3

@@ -54,7 +54,7 @@ Examples:
 
 _COMMANDS = (
     *("quantize", "qat", "evaluate", "search", "sensitivity", "gate", "sweep", "synthesize"),
-    *("listening", "export", "check", "inspect", "card", "push", "schemes", "completion"),
+    *("stream", "listening", "export", "check", "inspect", "card", "push", "schemes", "completion"),
 )
 """Modules with a `COMMAND` and its function `run`, as the help lists them."""
 

@@ -1,24 +1,27 @@
-"""Write a torch system's ONNX graphs.
+"""Write a torch system's ONNX graphs, or an ONNX voice in stages that stream.
 
 Examples:
+    export out/demo-int8 --stream --output out/demo-stream
     export f5-tts:DIR --output out/f5-onnx --feeds en
     export parler-tts:DIR --output out/dac-onnx
 """
 
 from argparse import Namespace
+from pathlib import Path
 
 from tts_compress.cli.command import Command, Option, Output, required_output
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
     __doc__,
-    Option("model", "'f5-tts:…' or 'parler-tts:…', not compressed"),
+    Option("model", "'f5-tts:…' or 'parler-tts:…', not compressed; with --stream any ONNX voice"),
     required_output("--output DIR", "new directory"),
     Option(
         "--feeds SET",
         "also record what the graphs are given for the first 8 texts of a calibration set, "
         "for `quantize onnx:GRAPH --calibration GRAPH.npz`",
     ),
+    Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
     Option("--force", "replace what is there"),
 )
 
@@ -30,6 +33,13 @@ def run(options: Namespace) -> Output:
     from tts_compress.recipes.recipe import read_calibration_set
 
     model = load(options.model)
+    if options.stream:
+        from tts_compress.export.stream import export_stream
+        from tts_compress.models.onnx_model import OnnxVoice
+
+        if not isinstance(model, OnnxVoice):
+            raise ModelError(f"'{options.model}' is no ONNX voice; --stream takes only these")
+        return _written(export_stream(model, options.output, force=options.force))
     if not isinstance(model, TorchModel):
         raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
     from tts_compress.export import export, record_feeds
@@ -38,5 +48,9 @@ def run(options: Namespace) -> Output:
     files = export(model, options.output, force=options.force)
     if texts:
         files += record_feeds(model, texts, options.output)
+    return _written(files)
+
+
+def _written(files: list[Path]) -> Output:
     names = [str(path) for path in files]
     return Output({"files": names}, [f"written: {name}" for name in names])

@@ -12,7 +12,7 @@ from argparse import BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
 from tts_compress.cli.command import MODEL, PROMPT, Command, Option, Output, prompted
-from tts_compress.errors import TTSCompressError
+from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.terminal import tell
 
 if TYPE_CHECKING:
@@ -28,18 +28,31 @@ COMMAND = Command(
         "(only a model of at most 100 million weights)",
         action=BooleanOptionalAction,
     ),
+    Option("--stages", "show the receptive field and largest tensor of each stage of a voice"),
     *PROMPT,
 )
 
 
 def run(options: Namespace) -> Output:
     """Print the components and the history of a model."""
-    from tts_compress.inspection.components import inspect_model, inspection_tables
+    from tts_compress.inspection.components import (
+        cut_stages,
+        inspect_model,
+        inspection_tables,
+        stage_table,
+    )
     from tts_compress.models import open_model
+    from tts_compress.models.onnx_model import OnnxVoice
 
     model = prompted(open_model(options.model), options)
     inspection = inspect_model(model, _shares(model, wanted=options.time))
-    return Output(inspection, inspection_tables(inspection))
+    parts = inspection_tables(inspection)
+    if options.stages:
+        if not isinstance(model, OnnxVoice):
+            raise ModelError(f"'{options.model}' is no voice of ONNX graphs, and only these stream")
+        inspection |= {"stages": cut_stages(model)}
+        parts.append(stage_table(inspection["stages"]))
+    return Output(inspection, parts)
 
 
 def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:

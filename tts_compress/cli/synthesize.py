@@ -47,7 +47,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.models import load
     from tts_compress.models.base import Speaking
 
-    _check_replaceable(options.output, force=options.force)
+    check_replaceable(options.output, force=options.force)
     model: TTSModel = prompted(load(options.model), options)
     model = model.speaking_as(Speaking(speaker=options.speaker))
     audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)
@@ -59,7 +59,7 @@ def run(options: Namespace) -> Output:
     )
 
 
-def _check_replaceable(path: Path, *, force: bool) -> None:
+def check_replaceable(path: Path, *, force: bool) -> None:
     """Refuse an output that exists; with `force` only where it is no WAV file, such as a model."""
     if not path.exists():
         return

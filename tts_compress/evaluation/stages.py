@@ -93,6 +93,9 @@ class Timings(Config):
     spent: tuple[tuple[float, ...], ...]
     """Seconds of each run, shape `[texts, processes]`: each process spoke each text once."""
 
+    first: tuple[tuple[float, ...], ...] = ()
+    """Seconds until the first sound of each run, same shape; empty in older reports."""
+
     audio: tuple[tuple[float, ...], ...]
     """Seconds of audio it gave, same shape."""
 
@@ -137,6 +140,7 @@ def time_models(
     reference, candidate = (
         Timings(
             spent=tuple(zip(*(pair[side].spent for pair in rounds), strict=True)),
+            first=tuple(zip(*(pair[side].first for pair in rounds), strict=True)),
             audio=tuple(zip(*(pair[side].audio for pair in rounds), strict=True)),
             fresh=tuple(pair[side].fresh for pair in rounds),
         )
@@ -149,10 +153,11 @@ def time_models(
 
 
 class _Round(NamedTuple):
-    """Measurements of one process of a model: `spent` and `audio` have a run of each text."""
+    """Measurements of one process of a model: all but `fresh` have a run of each text."""
 
     fresh: FreshProcess
     spent: tuple[float, ...]
+    first: tuple[float, ...]
     audio: tuple[float, ...]
 
 
@@ -204,6 +209,7 @@ def _time_fresh(
         _Round(
             fresh=fresh[side],
             spent=tuple(turn[side]["seconds"] for turn in turns),
+            first=tuple(turn[side].get("first_s", turn[side]["seconds"]) for turn in turns),
             audio=tuple(turn[side]["audio_s"] for turn in turns),
         )
         for side in (0, 1)

@@ -9,7 +9,7 @@ An evaluation starts about ten, so each imports only what it serves.
 import importlib
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from tts_compress.models.base import (
     Prompt,
     Runtime,
     Speaking,
+    StreamingRuntime,
     TTSModel,
 )
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
@@ -72,11 +73,19 @@ class _ModelHost:
         return {"open_s": perf_counter() - start, "idle_bytes": idle}
 
     def speak(self, text: str) -> Answer:
-        """Speak in the system's own runtime, timed."""
-        assert self._runtime is not None, "open_runtime comes first"
+        """Speak in the system's own runtime, timed until the first sound and until the last."""
+        runtime = self._runtime
+        assert runtime is not None, "open_runtime comes first"
         start = perf_counter()
-        audio = self._runtime.speak(text)
-        return {"seconds": perf_counter() - start, "audio_s": audio.duration_s}
+        first = audio_s = 0.0
+        if isinstance(runtime, StreamingRuntime):
+            chunks: Iterable[Audio] = runtime.stream(text)
+        else:
+            chunks = (runtime.speak(text),)
+        for chunk in chunks:
+            first = first or perf_counter() - start
+            audio_s += chunk.duration_s
+        return {"seconds": perf_counter() - start, "first_s": first, "audio_s": audio_s}
 
     def say(self, text: str, seed: int, path: str) -> Answer:
         """Write the tokens that a language model speaks into a file."""

@@ -1,6 +1,6 @@
 """Components of a model, how it was made, and where its time goes, also beside its original."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from statistics import median
@@ -15,6 +15,7 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
+from tts_compress.models.onnx_model import OnnxVoice
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session
@@ -71,6 +72,25 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
         "integer_layers": asdict(layers),
         "warnings": list(find_hazards(layers, processor)),
     }
+
+
+def cut_stages(voice: OnnxVoice) -> list[dict[str, Any]]:
+    """Return what each stage of a voice that is cut in time needs, as plain data.
+
+    Raises:
+        ModelError: Most of the voice is not local in time; the operator is named.
+    """
+    cut = voice.cut()
+    return [{"share": cut.share, **asdict(stage)} for stage in cut.stages]
+
+
+def stage_table(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
+    """Return the stages as a table for a terminal; all in steps of what each reads."""
+    table = Table("stage reads", "before", "behind", "makes", "largest tensor", box=None)
+    for stage in stages:
+        numbers = (stage["before"], stage["after"], stage["hop"], stage["widest"])
+        table.add_row(", ".join(stage["reads"]), *(f"{number:,}" for number in numbers))
+    return table
 
 
 def length_layers(model: Model) -> dict[str, list[str]]:

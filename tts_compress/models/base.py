@@ -96,6 +96,14 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
+class StreamingRuntime(Runtime, Protocol):
+    """Inference code whose sound can be heard before all of it is there."""
+
+    def stream(self, text: str) -> Iterator[Audio]:
+        """Speak a text in chunks."""
+
+
+@runtime_checkable
 class Model(Protocol):
     """A model of one family, compressed or not; never modified in place."""
 

@@ -4,6 +4,7 @@ import copy
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -14,7 +15,7 @@ import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.audio import Audio
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models.base import (
     Component,
     GraphPart,
@@ -36,11 +37,21 @@ from tts_compress.models.contract.styles import find_file, style_files
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import is_split, read_graph
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
+from tts_compress.models.streaming import (
+    STREAM_NAME,
+    Streamer,
+    StreamRuntime,
+    build_streamer,
+    cut_part,
+    open_stages,
+    texts_to_cut_by,
+)
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.stages import StagedGraph
 from tts_compress.plain import plain
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
@@ -80,6 +91,7 @@ class OnnxModel:
         self.manifest = manifest
         self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
         self._opened: dict[str, Opened] = {}
+        self._streamer: Streamer | None = None
 
     def __repr__(self) -> str:
         return shown_model(self)
@@ -103,6 +115,7 @@ class OnnxModel:
                 for name, part in self.parts.items()
             },
             _opened={name: self._opened[name] for name in self._opened.keys() - graphs.keys()},
+            _streamer=None,
         )
 
     def components(self) -> Mapping[str, Component]:
@@ -324,6 +337,38 @@ class OnnxVoice(OnnxModel):
             durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
         )
 
+    def stream(self, text: str, *, seed: int | None = 0) -> Iterator[Audio]:
+        """Speak a text chunk by chunk; stitched together it is what `synthesize` returns.
+
+        Raises:
+            ModelError: Most of the voice is not local in time; the operator is named.
+            TextError: The text cannot be spoken.
+        """
+        if self._streamer is None:
+            self._streamer = self._open_streamer()
+        for call in self._caller.calls(text, seed, self.speaker):
+            last = len(self.parts) - 1
+            for feeds, noise in self._caller.rounds(self._run, call, last):
+                yield from self._streamer.speak(_fed(self._streamer.inputs, feeds, noise))
+
+    def cut(self, *, fed: bool = False) -> StagedGraph:
+        """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
+
+        Raises:
+            ModelError: Most of it is not local in time; the operator is named.
+        """
+        name, part = [*self.parts.items()][-1]
+        model = feed_noise(self.graph(name)) if fed else self.graph(name)
+        calls = self.two_calls(name)
+        return cut_part(part, model, calls, original=self.manifest is None)
+
+    def two_calls(self, part: str) -> list[Feeds]:
+        """Return the inputs of a graph in two calls of different lengths."""
+        for texts in texts_to_cut_by(self.language):
+            with suppress(TextError, MissingExtraError):
+                return [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+        raise ModelError(f"'{self.spec}' speaks no text by which it could be cut")
+
     def calibration_calls(
         self, texts: Iterable[str], *, seed: int, part: str = ""
     ) -> Iterator[Feeds]:
@@ -343,7 +388,9 @@ class OnnxVoice(OnnxModel):
                     yield _fed(names, feeds, own)
 
     def open_runtime(self, *, threads: int) -> Runtime:
-        """Open the files in onnxruntime, called as the contract states."""
+        """Open the files in onnxruntime, called as the contract states; in stages if there are."""
+        if (streaming := self._player(threads)) is not None:
+            return streaming
         files = zip(self.files().weights, self.parts.items(), strict=True)
         opened = {
             name: (open_session(path, part.spec, threads), part.returns)
@@ -358,6 +405,27 @@ class OnnxVoice(OnnxModel):
             self._opened[name] = self._open(name)
         session, outputs = self._opened[name]
         return run_session(session, _fed(input_names(session), feeds, seed), part.spec, outputs)
+
+    def _open_stages(self, threads: int | None) -> Streamer | None:
+        """Open the stages beside the voice's files, with fed noise where no threads are stated."""
+        name, part = [*self.parts.items()][-1]
+        path = self.parts[""].path.parent / STREAM_NAME
+        is_there = self.parts[name].held is None and path.is_file()
+        return open_stages(part, self.sample_rate, path, threads) if is_there else None
+
+    def _player(self, threads: int) -> StreamRuntime | None:
+        """Return what plays the stages beside the voice's files; None where there are none."""
+        streamer = self._open_stages(threads)
+        return None if streamer is None else StreamRuntime(self._with(_streamer=streamer).stream)
+
+    def _open_streamer(self) -> Streamer:
+        """Open the last graph in stages, with fed noise."""
+        if (streamer := self._open_stages(None)) is not None:
+            return streamer
+        cut, part = self.cut(fed=True), [*self.parts.values()][-1]
+        sessions = [open_session(model, part.spec) for model in cut.models]
+        encoder = None if cut.encoder is None else open_session(cut.encoder, part.spec)
+        return build_streamer(part, self.sample_rate, cut.stages, sessions, encoder)
 
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""

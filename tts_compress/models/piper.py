@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import pathlib
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +18,14 @@ from tts_compress.audio import Audio
 from tts_compress.config import data_file, demo_voice
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
 from tts_compress.folders import temporary_folder
-from tts_compress.models.base import check_encodable
+from tts_compress.models.base import Runtime, check_encodable
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, explain
 from tts_compress.models.espeak import espeak
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.files import check_finite, read_pickled
 from tts_compress.models.onnx_model import OnnxVoice, Opened, artifact_graph
+from tts_compress.models.streaming import joined
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session
@@ -97,8 +98,10 @@ class PiperModel(OnnxVoice):
             "quality": self._config.content["audio"].get("quality", "unknown"),
         }
 
-    def open_runtime(self, *, threads: int) -> PiperRuntime:
-        """Open the file in piper's own runtime; nothing else is read."""
+    def open_runtime(self, *, threads: int) -> Runtime:
+        """Open the file in piper's own runtime, or the stages beside it."""
+        if (streaming := self._player(threads)) is not None:
+            return streaming
         session = open_session(self.files().weights[0], self.spec, threads)
         speaker_id = None if self.speaker is None else self.speakers[self.speaker]
         return PiperRuntime(self._config.open(session), speaker_id)
@@ -128,15 +131,20 @@ class PiperRuntime:
 
     def speak(self, text: str) -> Audio:
         """Speak with the voice's default settings and the runtime's own random noise."""
+        return joined(self.stream(text))
+
+    def stream(self, text: str) -> Iterator[Audio]:
+        """Speak sentence by sentence, as piper does."""
         from piper import SynthesisConfig
 
         check_encodable(text)
         # Normalised loudness would hide clipping and level changes.
         settings = SynthesisConfig(speaker_id=self._speaker_id, normalize_audio=False)
-        chunks = [c.audio_float_array for c in self._voice.synthesize(text, settings)]
-        if not chunks:
+        rate, chunk = self._voice.config.sample_rate, None
+        for chunk in self._voice.synthesize(text, settings):
+            yield Audio(samples=chunk.audio_float_array, sample_rate=rate)
+        if chunk is None:
             raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")
-        return Audio(samples=np.concatenate(chunks), sample_rate=self._voice.config.sample_rate)
 
 
 def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperModel:

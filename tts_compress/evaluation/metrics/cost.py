@@ -33,7 +33,6 @@ from tts_compress.evaluation.stages import Timings
 T = TypeVar("T")
 
 _FASTER = ("faster", "slower")
-_FEWEST_PROCESSES = 6
 _BYTES = ("peak_bytes", "idle_bytes", "model_bytes")
 
 
@@ -135,9 +134,8 @@ class MemoryComparison(Pair[Memory]):
     """Memory of both models, whose processes took turns."""
 
     ratio_interval: tuple[float, float] | None = None
-    """Lowest and highest ratio of the models' own shares, reference over candidate, over pairs of
-    processes. The median lies between them in 97 % of measurements with six pairs; None of fewer.
-    """
+    """95 % interval of the ratio of the models' own shares, reference over candidate, over pairs of
+    processes, as that of times; None of too few."""
 
     processes: int = 1
     """Fresh processes of each model."""
@@ -205,12 +203,13 @@ def _memory(run: Run) -> MemoryComparison:
         Memory(**{name: int(median(getattr(one, name) for one in fresh)) for name in _BYTES})
         for fresh in (before, after)
     )
-    pairs = zip(before, after, strict=True)
-    ratios = [one.model_bytes / two.model_bytes for one, two in pairs if two.model_bytes]
+    shares = np.array(
+        [[process.model_bytes for process in fresh] for fresh in (before, after)], float
+    )
     return MemoryComparison(
         reference=reference,
         candidate=candidate,
-        ratio_interval=(min(ratios), max(ratios)) if len(ratios) >= _FEWEST_PROCESSES else None,
+        ratio_interval=compare_times(*shares)[1] if shares.min() > 0 else None,
         processes=len(before),
     )
 

@@ -1,0 +1,148 @@
+"""Voices that speak chunk by chunk say what the whole says, and those that cannot are named."""
+
+from __future__ import annotations
+
+import importlib.util
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.models.contract.conftest import build_vocos
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError
+from tts_compress.export.stream import export_stream
+from tts_compress.models import load
+from tts_compress.onnx.flow import Pace, chunk_ends
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
+_PLANS = ((9,), (1, 2, 5, 30), (7, 64), (40,), (10_000,))
+
+
+def _stitched(voice: Any, text: str, plan: tuple[int, ...], monkeypatch: Any) -> Any:
+    """Return the sound of chunks of so many frames, the last number again and again."""
+
+    def ends(frames: int, *_: Any, **__: Any) -> Any:
+        end, steps = 0, iter(plan)
+        step = next(steps)
+        while end < frames:
+            end = min(frames, end + step)
+            step = next(steps, step)
+            yield end
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tts_compress.models.streaming.chunk_ends", ends)
+        patch.setattr("tts_compress.models.streaming.MOST_S", 1000)
+        return np.concatenate([chunk.samples for chunk in voice.stream(text, seed=3)])
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several threads share out the columns of FP32 layers otherwise in a chunk and the whole."""
+    opened = onnxruntime.SessionOptions
+
+    class Options(opened):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            self.intra_op_num_threads = 1
+
+    monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-static"])
+def test_integers_are_bit_for_bit_those_of_the_whole(
+    compressed: Callable[[str], Path], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice: Any = load(compressed(scheme))
+    for text in (_TEXT, "Hi."):
+        whole = voice.synthesize(text, seed=3).samples
+        for plan in _PLANS:
+            assert np.array_equal(_stitched(voice, text, plan, monkeypatch), whole)
+
+
+def test_reals_are_those_of_the_whole(
+    tiny: Any, choir_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A voice of several speakers gives each stage what it needs of the speaker."""
+    for voice in (tiny, load(choir_path)):
+        whole = voice.synthesize(_TEXT, seed=3).samples
+        for plan in _PLANS:
+            assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
+
+
+@pytest.mark.parametrize("vocoder", ["hifigan", "vocos"])
+def test_a_chain_streams_its_last_graph(
+    make_matcha: Callable[..., Path],
+    vocoder: str,
+    ids_set: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spectra become samples on the host, where frames overlap."""
+    path = make_matcha(*([build_vocos()] if vocoder == "vocos" else []))
+    voice: Any = compress(load(path), "int8", calibration=ids_set)
+    text = f"ids: {' 5 9 12 30 7' * 20}"
+    whole = voice.synthesize(text, seed=3).samples
+    for plan in _PLANS:
+        assert np.array_equal(_stitched(voice, text, plan, monkeypatch), whole)
+
+
+def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[..., Path]) -> None:
+    path = make_matcha()
+    vocoder = next(path.parent.glob("hifigan*.onnx"))
+    model = onnx.load(vocoder)
+    made = model.graph.node[-1].input[0]
+    model.graph.node[-1].input[0] = "normal"
+    mean = onnx.helper.make_node("ReduceMean", [made], ["mean"], "/g/Mean", axes=[-1])
+    model.graph.node.insert(len(model.graph.node) - 1, mean)
+    less = onnx.helper.make_node("Sub", [made, "mean"], ["normal"], "/g/Sub")
+    model.graph.node.insert(len(model.graph.node) - 1, less)
+    onnx.save(model, vocoder)
+    voice: Any = load(path)
+    with pytest.raises(ModelError, match="ReduceMean '/g/Mean' takes statistics over time"):
+        next(voice.stream("ids: 5 6"))
+
+
+def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) -> None:
+    """With scales of zero, noise is none; the folder holds the unsplit voice as well."""
+    example = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
+    spec = importlib.util.spec_from_file_location("play", example)
+    assert spec is not None
+    assert spec.loader is not None
+    play = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(play)
+    voice: Any = load(tiny_path)
+    export_stream(voice, tmp_path / "out")
+    player = play.Player(tmp_path / "out")
+    call = next(voice.calibration_calls([_TEXT], seed=0))
+    scales, kind = player.config["inputs"]["scales"]
+    player.config["inputs"]["scales"] = ([0.0, scales[1], 0.0], kind)
+    chunks = [*player.speak(call["input"][0].tolist())]
+    whole = voice.synthesize(_TEXT, seed=None).samples
+    assert len(chunks) > 1
+    assert np.abs(np.concatenate(chunks) - whole).max() < 1e-5
+    again: Any = load(tmp_path / "out" / "tiny.onnx")
+    first, *rest = again.open_runtime(threads=1).stream(_TEXT)
+    assert rest
+    assert len(first.samples) < len(whole) / 2
+
+
+@pytest.mark.parametrize("pace", [Pace(0.0, 0.001), Pace(0.05, 0.004), Pace(0.01, 0.02)])
+def test_sound_never_runs_out(pace: Pace) -> None:
+    """Of the last machine, which is slower than speech, most is there before the first sound."""
+    frame_s, frames = 0.0116, 1000
+    ends = [*chunk_ends(frames, pace, frame_s, first=9, most=130)]
+    assert ends[-1] == frames
+    assert ends == sorted({*ends})
+    heard = pace.seconds(ends[0])
+    clock = heard
+    for before, end in pairwise(ends):
+        clock += pace.seconds(end - before)
+        assert clock <= heard + before * frame_s, (before, end)
+    assert ends[0] == 9 or pace.start_s

@@ -1,0 +1,271 @@
+"""Voices that speak chunk by chunk: the last graph, which makes the sound, cut in time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from pydantic import TypeAdapter
+
+from tts_compress.audio import Audio
+from tts_compress.config import IDS, data_names
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.contract.calling import to_samples
+from tts_compress.models.graph_file import read_graph
+from tts_compress.models.speakers import primary_language
+from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.rewrite.eliminate_identity import (
+    drop_masks,
+    eliminate_identity,
+    single_utterance,
+)
+from tts_compress.onnx.rewrite.expansion import gather_frames
+from tts_compress.onnx.session import (
+    SHARED,
+    Feeds,
+    input_names,
+    open_session,
+    run_session,
+    share_arena,
+)
+from tts_compress.onnx.stages import Stage, StagedGraph, cut_graph
+from tts_compress.reading import read_json
+from tts_compress.recipes.recipe import read_calibration_set
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+    from tts_compress.models.contract.reading import Part
+    from tts_compress.models.contract.schema import Spectrum
+
+STREAM_NAME = "stream/stream.json"
+"""What a voice's stages need, beside its files."""
+
+_MOST = 1 << 16
+"""Most steps that a stage in a file may need at once."""
+
+_SHARE, _MOST_THREADS = 1.25, 4
+"""Threads share out the columns of FP32 layers, 16 at a time, so a stage needs as many for each; on
+a machine of more threads the first sound would be late."""
+
+FIRST_S = 0.1
+"""Shortest first chunk, by what screen readers ask for."""
+
+MOST_S = 1.15
+"""Longest chunk that is computed at once: it bounds the memory."""
+
+
+def cut_part(
+    part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool
+) -> StagedGraph:
+    """Cut the graph of a voice that makes its sound.
+
+    Args:
+        part: The graph's part of the contract.
+        model: The graph, perhaps with fed noise.
+        calls: Inputs of two calls of different lengths.
+        original: Nothing was compressed: what changes nothing is dropped first. Masks, which are
+            of ones where one text is spoken at a time, would be read throughout.
+
+    Raises:
+        ModelError: Most of the graph is not local in time.
+    """
+    if part.repeat > 1:
+        raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
+    if original:
+        graph = Graph(prepare(model))
+        for step in (single_utterance, drop_masks, eliminate_identity):
+            step(graph)
+            graph.sweep()
+        model = graph.finish()
+    names = {value.name for value in model.graph.input}
+    inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
+    outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
+    model = gather_frames(model, inputs, part.spec)
+    return cut_graph(model, inputs, outputs, part.spec)
+
+
+def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:
+    """Yield pairs of texts of different lengths, in a language if there are texts of it."""
+    wanted = primary_language(language or "en")
+    name = wanted if wanted in data_names("calib/sets") else "en"
+    texts = sorted(read_calibration_set(name).texts, key=len)
+    yield texts[0], texts[len(texts) // 2]
+    yield f"{IDS} 1 2 3 1 2 3", f"{IDS}{' 1 2 3' * 5}"  # for voices that take no other
+
+
+def spectrum_stage(spectrum: Spectrum) -> tuple[Stage, Run]:
+    """Return the stage that makes samples of spectra: windowed frames that overlap."""
+    size, hop = spectrum.n_fft, spectrum.hop_length
+    cut = size // 2 if spectrum.center else 0
+    stage = Stage(
+        reads=spectrum.outputs,
+        axis=2,
+        returns=("samples",),
+        to=0,
+        sides=(),
+        hop=hop,
+        before=(size - 1 - cut) // hop,
+        after=(hop - 1 + cut) // hop,
+        extra=size - hop - 2 * cut,
+    )
+    return stage, lambda feeds: [to_samples(spectrum, [feeds[name] for name in stage.reads])]
+
+
+@dataclass(slots=True)
+class Streamer:
+    """What speaks chunk by chunk, once the inputs of the graph that makes the sound are there."""
+
+    sample_rate: int
+    stages: Sequence[Stage]
+    runs: Sequence[Run]
+    inputs: list[str]
+    """The inputs of a call, by name."""
+
+    encode: Callable[[Feeds, Sequence[str]], Sequence[Any]] | None
+    """Returns named tensors of a call; None where the first stage reads the graph's own inputs."""
+
+    pace: Pace | None = None
+    """What chunks take on this machine; None is measured with the first utterance."""
+
+    @property
+    def hop(self) -> int:
+        """Samples of a frame."""
+        return prod(stage.hop for stage in self.stages)
+
+    def speak(self, feeds: Feeds) -> Iterator[Audio]:
+        """Yield the sound of a call, chunk by chunk."""
+        first = self.stages[0].reads
+        sides = {name for stage in self.stages for name in stage.sides}
+        names = [*first, *sorted(sides - feeds.keys())]
+        values = dict(feeds)
+        if self.encode is not None:
+            values |= zip(names, self.encode(feeds, names), strict=True)
+
+        def begin() -> Flow:
+            return Flow(self.stages, self.runs, [values[name] for name in first], values)
+
+        shortest, most = chunk_bounds(self.sample_rate, self.stages)
+        if self.pace is None:
+            self.pace = measure_pace(begin, shortest)
+        flow, said = begin(), 0
+        frame_s = self.hop / self.sample_rate
+        for end in chunk_ends(flow.frames, self.pace, frame_s, first=shortest, most=most):
+            pieces = [flow.until(min(end, stop + most)) for stop in range(said, end, most)]
+            samples = np.concatenate(pieces).astype(np.float32, copy=False)
+            yield Audio(samples=samples, sample_rate=self.sample_rate)
+            said = end
+
+
+def chunk_bounds(sample_rate: int, stages: Sequence[Stage]) -> tuple[int, int]:
+    """Return the frames of the shortest first chunk, and of the longest computed at once."""
+    rate = sample_rate / prod(stage.hop for stage in stages)
+    return ceil(FIRST_S * rate), ceil(MOST_S * rate)
+
+
+def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
+    """Return what chunks take: of one, and of four times its frames, after one to warm up."""
+    spent = []
+    for count in (frames, frames, 4 * frames):
+        flow, started = begin(), perf_counter()
+        flow.until(count)
+        spent.append(perf_counter() - started)
+    each = max(0.0, spent[2] - spent[1]) / (3 * frames)
+    return Pace(start_s=max(0.0, spent[1] - each * frames), frame_s=each)
+
+
+class StreamRuntime:
+    """What a player does with a voice's stages.
+
+    Args:
+        stream: Yields the chunks of a text with a seed.
+    """
+
+    def __init__(self, stream: Callable[..., Iterator[Audio]]) -> None:
+        self._stream = stream
+
+    def stream(self, text: str) -> Iterator[Audio]:
+        """Speak a text in chunks with fresh noise."""
+        yield from self._stream(text, seed=int(np.random.default_rng().integers(1 << 31)))
+
+    def speak(self, text: str) -> Audio:
+        """Return the chunks as one."""
+        return joined(self.stream(text))
+
+
+def joined(chunks: Iterable[Audio]) -> Audio:
+    """Return chunks as one sound."""
+    parts = list(chunks)
+    samples = np.concatenate([part.samples for part in parts])
+    return Audio(samples=samples, sample_rate=parts[0].sample_rate)
+
+
+def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -> Streamer:
+    """Open the stages in the folder of a `stream.json`, as a player does, or with fed noise.
+
+    Args:
+        part: The graph's part of the contract.
+        sample_rate: Samples per second of the voice, Hz.
+        path: The file that `export --stream` wrote.
+        threads: Threads of a player within an operator; None feeds noise.
+
+    Raises:
+        ModelError: The file is not one of these.
+    """
+    with model_errors(f"'{path}' holds no stages; export the voice again with --stream"):
+        content = read_json(path)
+        graphs = [path.with_name(Path(table.pop("graph")).name) for table in content["stages"]]
+        stages = [TypeAdapter(Stage).validate_python(table) for table in content["stages"]]
+        if any(not 0 <= n <= _MOST for s in stages for n in (s.hop, s.before, s.after, s.least)):
+            raise ValueError(f"hop, before, after and least are 0 to {_MOST}")
+        name = content["encoder"]
+    share_arena()
+    sessions = [open_session(graph, part.spec, threads, **SHARED) for graph in graphs]
+    encoder = None
+    if name is not None:
+        file = path.with_name(Path(name).name)
+        graph = file if threads else feed_noise(read_graph(file))
+        encoder = open_session(graph, part.spec, threads, **SHARED)
+    return build_streamer(part, sample_rate, stages, sessions, encoder)
+
+
+def build_streamer(
+    part: Part,
+    sample_rate: int,
+    stages: Sequence[Stage],
+    sessions: Sequence[onnxruntime.InferenceSession],
+    encoder: onnxruntime.InferenceSession | None,
+) -> Streamer:
+    """Return what speaks by open graphs."""
+    stated = sessions[0].get_session_options().intra_op_num_threads
+    threads = stated or min(os.cpu_count() or 1, _MOST_THREADS)
+    if threads > 1:
+        stages = [replace(s, least=ceil(_SHARE * threads * s.least)) for s in stages]
+    runs: list[Run] = [
+        lambda feeds, session=session, stage=stage: run_session(  # type: ignore[misc]
+            session, feeds, part.spec, stage.returns
+        )
+        for session, stage in zip(sessions, stages, strict=True)
+    ]
+    if part.spectrum is not None:
+        stage, run = spectrum_stage(part.spectrum)
+        stages, runs = [*stages, stage], [*runs, run]
+
+    def encode(feeds: Feeds, names: Sequence[str]) -> Sequence[Any]:
+        assert encoder is not None
+        return run_session(encoder, feeds, part.spec, names)
+
+    if encoder is not None:
+        return Streamer(sample_rate, stages, runs, input_names(encoder), encode)
+    inputs = [*stages[0].reads, *(name for stage in stages for name in stage.sides)]
+    return Streamer(sample_rate, stages, runs, inputs, None)

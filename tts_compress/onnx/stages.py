@@ -1,0 +1,255 @@
+"""A graph cut in time: what runs once for a text, and stages that run chunk by chunk.
+
+The first cut is the earliest tensor behind which everything is local in time: its length is the
+utterance's. Behind it there may be more cuts. A stage computes again what lies within its receptive
+field before and behind each chunk; two stages keep what flows between them, and so compute less
+again than one. Where to cut is chosen for the least arithmetic.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from math import ceil, inf, prod
+from operator import mul
+
+import onnx
+from onnx import TensorProto, helper
+
+from tts_compress.errors import ModelError
+from tts_compress.onnx.graph import Graph, copy_model, set_nodes, tensors_read, with_outputs
+from tts_compress.onnx.noise import NOISE_PREFIX
+from tts_compress.onnx.receptive import Field, observe_shapes, walk
+from tts_compress.onnx.session import Feeds, open_session
+
+_CHUNK = 64
+"""Frames of a chunk for which the cuts are chosen; half a second or more of most voices."""
+
+_START = 2e6
+"""Multiplications that starting a stage is worth, by the time it takes."""
+
+_COPY = 8.0
+"""Multiplications that a value between two stages is worth."""
+
+_WIDE = 65
+"""Fewest columns of a product with which onnxruntime's (MLAS) FP32 kernels sum in blocks of `_DEEP`
+rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another."""
+
+_DEEP = 128
+
+_LEAST = 0.5
+"""Share of the arithmetic that has to follow the cut: less would not be heard sooner."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A part of a graph that runs chunk by chunk, and what it needs beyond a chunk."""
+
+    reads: tuple[str, ...]
+    """Tensors that are given in chunks."""
+
+    axis: int
+    """Their axis of time."""
+
+    returns: tuple[str, ...]
+    to: int
+    """Axis of time of what is returned."""
+
+    sides: tuple[str, ...]
+    """Tensors without time that each run is given."""
+
+    hop: int
+    """Steps of the output for each step of the input."""
+
+    before: int
+    """Steps of the input that are needed before those of a chunk."""
+
+    after: int
+    """Steps of the input that are needed behind those of a chunk."""
+
+    extra: int
+    """Steps of the whole output beyond `hop` for each of the input."""
+
+    least: int = 1
+    """Steps of the input with which kernels sum in the same order as with any more."""
+
+    widest: int = 0
+    """Values of the largest tensor within, for each step of the input."""
+
+    ahead: int = 1
+    """Times as many steps that are computed at once as are asked for, once some were: those of a
+    narrow stage before wide ones take little memory, and their context is computed less often."""
+
+    def length(self, steps: int) -> int:
+        """Return the steps of the whole output."""
+        return steps * self.hop + self.extra
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedGraph:
+    """A graph in parts."""
+
+    encoder: onnx.ModelProto | None
+    """What runs once, returns the first stage's input, then the sides; None where these are the
+    graph's own inputs."""
+
+    stages: tuple[Stage, ...]
+    models: tuple[onnx.ModelProto, ...]
+    """The graph of each stage."""
+
+    share: float
+    """Share of the graph's arithmetic that is in stages."""
+
+
+def cut_graph(
+    model: onnx.ModelProto, calls: Sequence[Feeds], outputs: Sequence[str], spec: str
+) -> StagedGraph:
+    """Cut a graph where its length is fixed and everything behind is local in time.
+
+    Args:
+        model: The graph; not changed.
+        calls: Inputs of two calls of different lengths.
+        outputs: Outputs that are sound.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: Most of the graph is not local in time; the operator is named.
+    """
+    field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
+    costs = [0.0, *accumulate(_cost(field, node) for node in field.nodes)]
+    path = _choose(field, costs)
+    share = costs[field.cuts[path[0]][1]] / sum(_cost(field, node) for node in field.graph.nodes)
+    if len(path) < 2 or share < _LEAST:
+        raise ModelError(
+            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
+            f"what is local in time, for {field.end or 'nothing in it depends on the length'}"
+        )
+    stages, models = zip(*_stages(model, field, path, spec), strict=True)
+    rates = accumulate((stage.hop for stage in stages[:-1]), mul, initial=1)
+    widths = [stage.widest * rate for stage, rate in zip(stages, rates, strict=True)]
+    ahead = [*(max(1, wide // (2 * narrow)) for narrow, wide in pairwise(widths)), 1]
+    return StagedGraph(
+        encoder=_encoder(model, field, path),
+        stages=tuple(replace(s, ahead=n) for s, n in zip(stages, ahead, strict=True)),
+        models=models,
+        share=share,
+    )
+
+
+def _cost(field: Field, node: onnx.NodeProto) -> float:
+    """Return the multiplications of an operator in the first call, or the values it makes."""
+    values = 0.0 if node.name.startswith(NOISE_PREFIX) else float(prod(field.shape(node.output[0])))
+    layer = any(kind in node.op_type for kind in ("Conv", "MatMul"))
+    weight = field.shape(node.input[3 if node.op_type == "QLinearConv" else 1]) if layer else ()
+    if len(weight) < 2:
+        return values
+    if node.op_type == "ConvTranspose":
+        return float(prod(field.shape(node.input[0])) * prod(weight) / weight[0])
+    return values * prod(weight) / weight[-1 if "MatMul" in node.op_type else 0]
+
+
+def _choose(field: Field, costs: Sequence[float]) -> list[int]:
+    """Return the numbers of the cuts with the least arithmetic, from the first to the outputs."""
+    first = max((n for n, (names, _) in enumerate(field.cuts) if len(names) == 1), default=0)
+    best, path = {first: 0.0}, {first: [first]}
+    contexts = {number: field.contexts(number) for number in range(first)}
+    for number in reversed(range(first)):
+        for earlier, context in contexts[number].items():
+            if earlier not in best:
+                continue
+            ((start,), behind), (_, end) = field.cuts[earlier], field.cuts[number]
+            steps = (context.last + 1 - context.first) / field.size(start)
+            frames = field.size(field.cuts[first][0][0])
+            copied = _CHUNK * prod(field.shape(start)) / frames
+            again = (costs[behind] - costs[end]) * steps
+            cost = best[earlier] + again + _START + _COPY * copied
+            if cost < best.get(number, inf):
+                best[number], path[number] = cost, [*path[earlier], number]
+    return path.get(0, [first])
+
+
+def _sides(field: Field, start: int, end: int) -> tuple[str, ...]:
+    """Return the tensors without time that the operators between two cuts read."""
+    read = set[str]().union(*map(tensors_read, field.between(start, end)))
+    return tuple(sorted(field.sides & read))
+
+
+def _encoder(model: onnx.ModelProto, field: Field, path: Sequence[int]) -> onnx.ModelProto | None:
+    names = [value.name for value in model.graph.input]
+    outputs = [*field.cuts[path[0]][0], *_sides(field, path[0], path[-1])]
+    if {*outputs} <= {*names}:
+        return None
+    return with_outputs(copy_model(model), [name for name in outputs if name not in names])
+
+
+def _stages(
+    model: onnx.ModelProto, field: Field, path: Sequence[int], spec: str
+) -> Iterator[tuple[Stage, onnx.ModelProto]]:
+    names = [name for number in path for name in field.cuts[number][0]]
+    types = _types(model, [*names, *field.sides], spec)
+    for earlier, number in pairwise(path):
+        (start,), ends = field.cuts[earlier][0], field.cuts[number][0]
+        context = field.margins(earlier, number)
+        sides = _sides(field, earlier, number)
+        axis, to = (field.axis(name) or 0 for name in (start, ends[0]))
+        inputs = {name: types[name] for name in (start, *sides)}
+        stage = Stage(
+            reads=(start,),
+            axis=axis,
+            returns=ends,
+            to=to,
+            sides=sides,
+            hop=context.hop,
+            before=-context.first,
+            after=context.last,
+            extra=field.size(ends[0]) - field.size(start) * context.hop,
+            least=_least(field, earlier, number),
+            widest=_widest(field, earlier, number),
+        )
+        yield stage, _part(model, inputs, ends)
+
+
+def _least(field: Field, start: int, end: int) -> int:
+    """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
+    steps, least = field.size(field.cuts[start][0][0]), 1
+    for node in field.between(start, end):
+        output, source = node.output[0], node.input[0]
+        if node.op_type == "ConvTranspose":
+            columns, depth = field.size(source), field.shape(source)[1]
+        elif node.op_type in {"Conv", "FusedConv"}:
+            columns = field.size(output)
+            depth = int(_cost(field, node) / prod(field.shape(output)))
+        else:
+            continue
+        if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
+            least = max(least, ceil((_WIDE + 1) * steps / columns))
+    return least
+
+
+def _widest(field: Field, start: int, end: int) -> int:
+    """Return the values of the largest tensor between two cuts for each step of the first."""
+    names = (name for node in field.between(start, end) for name in node.output if name)
+    return max(prod(field.shape(name)) for name in names) // field.size(field.cuts[start][0][0])
+
+
+def _part(
+    model: onnx.ModelProto, inputs: Mapping[str, int], outputs: Sequence[str]
+) -> onnx.ModelProto:
+    """Return the operators between tensors."""
+    part = copy_model(model)
+    nodes = [node for node in part.graph.node if inputs.keys().isdisjoint(node.output)]
+    values = [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()]
+    del part.graph.input[:], part.graph.value_info[:]
+    part.graph.input.extend(values)
+    set_nodes(part.graph, nodes)
+    return with_outputs(part, outputs)
+
+
+def _types(model: onnx.ModelProto, names: Sequence[str], spec: str) -> dict[str, int]:
+    """Return the element types of tensors, by what onnxruntime infers."""
+    inputs = {value.name: value.type.tensor_type.elem_type for value in model.graph.input}
+    inner = [name for name in dict.fromkeys(names) if name not in inputs]
+    if not inner:
+        return inputs
+    session = open_session(with_outputs(copy_model(model), inner), spec, briefly=True)
+    kinds = {v.name: v.type.removeprefix("tensor(")[:-1].upper() for v in session.get_outputs()}
+    return inputs | {name: TensorProto.DataType.Value(kind) for name, kind in kinds.items()}
