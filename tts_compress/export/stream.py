@@ -50,6 +50,7 @@ def export_stream(voice: OnnxVoice, directory: Path | str, *, force: bool = Fals
             named.insert(0, ("encoder.onnx", cut.encoder))
         for name, model in named:
             _write(model, folder / name)
+        (folder / _WEIGHTS).chmod(0o644)  # onnx makes files that only their owner can read
         content = _settings(voice, cut.stages, [name for name, _ in named])
         text = json.dumps(content, indent=1)
         (partial / STREAM_NAME).write_text(f"{text}\n", encoding="utf-8")

@@ -457,8 +457,11 @@ def _resize(read: _Reading) -> Window:
     is_whole = new % old == 0 and mode != "align_corners" and curve != "cubic"
     read.check(is_whole, "resizes time by a fraction, by its length or by cubic curves")
     scale = new // old
-    near = 0 if (curve, mode) == ("nearest", "asymmetric") else scale
-    return Window(over=scale, low=-near, high=near)
+    if (curve, mode) != ("nearest", "asymmetric") or read.node.op_type == "Upsample":
+        return Window(over=scale, low=-scale, high=scale)
+    shifts = {"floor": 0, "round_prefer_ceil": scale // 2, "ceil": scale - 1}
+    shift = shifts.get(read.stated("nearest_mode", "round_prefer_floor"), (scale - 1) // 2)
+    return Window(over=scale, low=shift, high=shift)
 
 
 _RULES: Mapping[str, _Rule] = {

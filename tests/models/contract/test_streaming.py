@@ -118,7 +118,8 @@ def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) ->
     play = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(play)
     voice: Any = load(tiny_path)
-    export_stream(voice, tmp_path / "out")
+    files = export_stream(voice, tmp_path / "out")
+    assert all(path.stat().st_mode & 0o044 for path in files[0].parent.iterdir()), "others may read"
     player = play.Player(tmp_path / "out")
     call = next(voice.calibration_calls([_TEXT], seed=0))
     scales, kind = player.config["inputs"]["scales"]

@@ -1,0 +1,119 @@
+"""Windows of operators, against what really changes in an output when an input is changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.receptive import observe_shapes, walk
+from tts_compress.onnx.session import open_session
+
+_CHANNELS, _LENGTHS = 4, (24, 36)
+
+
+def _array(*values: int) -> Any:
+    return np.array(values, np.int64)
+
+
+def _weight(*shape: int) -> Any:
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+_SCALES = np.array([1.0, 1.0, 3.0], np.float32)
+_ROI = np.array([], np.float32)
+LOCAL: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "conv": ("Conv", [_weight(4, 4, 3)], {"pads": [1, 1]}),
+    "dilated": ("Conv", [_weight(4, 4, 3)], {"dilations": [5], "pads": [5, 5]}),
+    "strided": ("Conv", [_weight(4, 4, 5)], {"strides": [3], "pads": [2, 2]}),
+    "causal": ("Conv", [_weight(4, 4, 4)], {"pads": [3, 0]}),
+    "up": ("ConvTranspose", [_weight(4, 4, 8)], {"strides": [4], "pads": [2, 2]}),
+    "up-odd": (
+        "ConvTranspose",
+        [_weight(4, 4, 7)],
+        {"strides": [3], "pads": [2, 2], "output_padding": [1]},
+    ),
+    "up-dilated": ("ConvTranspose", [_weight(4, 4, 3)], {"strides": [2], "dilations": [2]}),
+    "pool": ("AveragePool", [], {"kernel_shape": [4], "strides": [2]}),
+    "nearest": ("Resize", [_ROI, _SCALES], {"coordinate_transformation_mode": "asymmetric"}),
+    "nearest-floor": (
+        "Resize",
+        [_ROI, _SCALES],
+        {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "linear": ("Resize", [_ROI, _SCALES], {"mode": "linear"}),
+    "zeros": ("Pad", [_array(0, 0, 5, 0, 0, 2)], {}),
+    "reflected": ("Pad", [_array(0, 0, 3, 0, 0, 4)], {"mode": "reflect"}),
+    "cropped": ("Pad", [_array(0, 0, -2, 0, 0, -3)], {}),
+    "slice": ("Slice", [_array(3), _array(-2), _array(2)], {}),
+    "norm": ("LpNormalization", [], {"axis": 1}),
+}
+WHOLE: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
+    "softmax over time": ("Softmax", [], {"axis": 2}),
+    "sum over time": ("CumSum", [_array(2)[0]], {}),
+    "instance norm": ("InstanceNormalization", [np.ones(4, np.float32)] * 2, {}),
+    "same": ("Conv", [_weight(4, 4, 4)], {"auto_pad": "SAME_LOWER"}),
+    "backwards": ("Slice", [_array(-1), _array(-99), _array(2), _array(-1)], {}),
+    "product over time": ("MatMul", [_weight(24, 24)], {}),
+}
+
+
+def _graph(operator: str, others: list[Any], attributes: dict[str, Any]) -> onnx.ModelProto:
+    names = [f"c{number}" for number in range(len(others))]
+    node = helper.make_node(operator, ["x", *names], ["y"], "under-test", **attributes)
+    fixed = "MatMul" if operator == "MatMul" else ""
+    shape = [1, _CHANNELS, 24 if fixed else "time"]
+    graph = helper.make_graph(
+        [node],
+        "one",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(v), n) for n, v in zip(names, others, strict=True)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def _call(length: int) -> dict[str, Any]:
+    values = np.random.default_rng(length).standard_normal((1, _CHANNELS, length))
+    return {"x": values.astype(np.float32)}
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_an_interval_is_made_of_its_window_and_of_no_less(name: str) -> None:
+    model = _graph(*LOCAL[name])
+    field = walk(Graph(model), observe_shapes(model, [_call(n) for n in _LENGTHS], name), ["y"])
+    assert not field.end
+    ((source, window),) = field.links["y"]
+    assert source == "x"
+    session, call = open_session(model, name), _call(_LENGTHS[1])
+    before = session.run(None, call)[0]
+    reads = np.zeros((before.shape[2], _LENGTHS[1]), bool)  # moments of the output, of the input
+    for moment in range(_LENGTHS[1]):
+        changed = call["x"].copy()
+        changed[:, :, moment] += 1.0
+        after = session.run(None, {"x": changed})[0]
+        reads[:, moment] = np.abs(after - before).max(axis=(0, 1)) > 0.0
+    for first in range(8, before.shape[2] - 10):
+        seen = np.flatnonzero(reads[first : first + 3].any(axis=0))
+        low, high = window.reads(first, first + 2)
+        assert low <= seen.min()
+        assert seen.max() <= high
+        # A mirror and a curve reach as far at the ends, and less within.
+        if name not in {"reflected", "linear"}:
+            assert seen.min() - low <= 1
+            assert high - seen.max() <= 1
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_reads_the_whole_time_ends_the_walk_by_name(name: str) -> None:
+    model = _graph(*WHOLE[name])
+    calls = [_call(24), _call(24 if name.startswith("product") else 36)]
+    field = walk(Graph(model), observe_shapes(model, calls, name), ["y"])
+    if name.startswith("product"):
+        assert field.axis("x") is None, "it takes one length only"
+    else:
+        assert "under-test" in field.end
