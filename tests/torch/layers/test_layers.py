@@ -249,12 +249,14 @@ def test_a_table_can_be_read_directly() -> None:
 
 
 def test_weight_tells_type_and_shape_without_memory() -> None:
-    """Some upstream code reads the type of a layer's weight before it converts its input."""
+    """Upstream code converts its input to the type, and makes room for states on the device."""
     linear, chosen = nn.Linear(8, 4), ("int8", "dynamic")
     layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
     assert layer.weight.shape == (4, 8)
-    assert layer.weight.dtype == torch.int8
-    assert layer.weight.is_meta
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.device.type == "cpu"
+    assert layer.weight.untyped_storage().nbytes() == 4
+    assert layer.weight.isnan().all(), "who multiplies by it is to notice"
 
 
 @pytest.mark.parametrize(("scheme", "groups"), [("int8-dynamic", 1), ("int8-static", 2)])

@@ -129,6 +129,7 @@ class IntegerLayer(CompressedLayer):
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         super().__init__(geometry, state)
         self._unpacked = {name: tensor for name, tensor in state.items() if name != "weight"}
+        self.bias = state.get("bias")  # packed with the weight; upstream code may take it off again
         if static := "input_scale" in state:
             self.activations = Activations.STATIC
         self.input_scale = float(state["input_scale"]) if static else None

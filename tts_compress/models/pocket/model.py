@@ -1,0 +1,169 @@
+"""Pocket-TTS: a language model that writes audio latents step by step and decides when to stop.
+
+A transformer reads the voice, the text and the latents so far; a head tells whether speech ends,
+and a small network makes the next latent of noise in one step. A streaming codec turns latents into
+samples. Rouard et al., 2025, arXiv 2509.06926.
+"""
+
+import copy
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import check_text
+from tts_compress.models.files import REFERENCE, check_duration, read_tensors, write_recording
+from tts_compress.models.pocket import FAMILY
+from tts_compress.models.pocket.network import (
+    STATE,
+    PocketNetworks,
+    PocketOptions,
+    PocketSource,
+    find_source,
+    load_networks,
+    official,
+    quiet,
+    write_settings,
+)
+from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_noise import with_noise_of_this_thread
+
+_RECORDING_S = (0.5, 60.0)
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is neither a recording to speak by nor a voice's stored state."""
+    if path.suffix != ".safetensors":
+        check_duration(path, _RECORDING_S)
+    elif not all(name.count("/") == 1 for name in read_tensors(path)):
+        raise ModelError(f"'{path}' holds no voice's state, as `pocket-tts export-voice` writes it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PocketSpeech:
+    """The official object with the voice it speaks in."""
+
+    root: Any
+    """`TTSModel`, with any of its modules exchanged, set to the options."""
+
+    state: Any
+    """The state after the voice's recording, which speech goes on from."""
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official `generate_audio`, with the noise that torch draws."""
+        check_text(text)
+        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
+            samples = self._reproducible().generate_audio(self.state, text)
+        return Audio(samples=samples.float().numpy(), sample_rate=int(self.root.sample_rate))
+
+    def _reproducible(self) -> Any:
+        """Return the object as it draws noise that is chosen, if it is, in threads of its own.
+
+        It then decodes latent by latent, not as many at once as happen to wait.
+        """
+        generate = self.root._autoregressive_generation  # noqa: SLF001  the body of its thread
+        if (noisy := with_noise_of_this_thread(generate)) is generate:
+            return self.root
+        root = copy.copy(self.root)
+        root.max_decoder_frames_per_call, root._autoregressive_generation = 1, noisy  # noqa: SLF001
+        return root
+
+
+def check_state(root: Any, state: Any) -> None:
+    """Refuse a voice's state that is not one of a model's transformer."""
+    fresh = official("modules.stateful_module").init_states(root.flow_lm, 1, sequence_length=1)
+    for name, tensors in fresh.items():
+        stored = state.get(name, {})
+        cache, offset = stored.get("cache"), stored.get("offset")
+        shape = () if cache is None else tuple(cache.shape)
+        wanted = tuple(tensors["cache"].shape)
+        fits = len(shape) == 5 and shape[:2] + shape[3:] == wanted[:2] + wanted[3:]
+        if not fits or offset is None or not 0 <= int(offset.reshape(-1)[0]) <= shape[2]:
+            raise ModelError(
+                f"its state of '{name}' has the shape {list(shape)}, and the model's is "
+                f"{[*wanted[:2], 'steps', *wanted[3:]]}; make it from a recording with this model"
+            )
+
+
+class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks]):
+    """A Pocket-TTS model, from its files or compressed in memory.
+
+    It is opened by the name of a release, from a folder or a configuration, or from an artifact's
+    folder; `?temperature=0.5` behind it sets options of `PocketOptions`. It speaks in the voice of
+    a recording, of a state that was stored, or of one that the package knows by name.
+    """
+
+    family = FAMILY.name
+    example = "temperature=0.5&eos_threshold=-3"
+    find = find_source
+    read = load_networks
+    check_recording = check_recording
+    roles: ClassVar = {
+        "flow_lm.conditioner": "text embedding",
+        "flow_lm.input_linear": "projection of latents",
+        "flow_lm.transformer": "speech language model",
+        "flow_lm.z_proj": "projection to the heads",
+        "flow_lm.out_eos": "end of speech",
+        "flow_lm.flow_net": "flow head, which makes latents",
+        "mimi.quantizer": "projection of latents to the codec",
+        "mimi.upsample": "codec's upsampling",
+        "mimi.decoder_transformer": "codec's decoder: transformer",
+        "mimi.decoder": "codec's decoder: convolutions",
+        "mimi.encoder": "codec's encoder, for recordings",
+        "mimi.encoder_transformer": "codec's encoder, for recordings: transformer",
+        "mimi.downsample": "codec's encoder, for recordings: downsampling",
+    }
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second, Hz."""
+        return int(self.source.settings.mimi.sample_rate)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
+        settings, audio = self.source.settings, self.prompt.audio
+        stated = settings.flow_lm.transformer
+        return {
+            "sample rate": f"{self.sample_rate} Hz",
+            "transformer": f"{stated.num_layers} layers of width {stated.d_model}",
+            "latents": f"{settings.mimi.frame_rate:g} per second, by {settings.flow_lm.flow.type}",
+            "temperature": f"{self.options.temperature:g}",
+            "voice": self._named_voice() if audio is None else audio.name,
+        }
+
+    def _named_voice(self) -> str:
+        """Return the package's voice that was chosen, or its default for a release; else none."""
+        if self.source.voice or not self.source.is_release:
+            return self.source.voice
+        default = official("default_parameters").get_default_voice_for_language
+        return str(default(self.source.config.stem))
+
+    @cached_property
+    def _spoken_by(self) -> PocketSpeech:
+        root: Any = copy.copy(self.root())  # what is set on it stays off the live one
+        root.temp, root.eos_threshold = self.options.temperature, self.options.eos_threshold
+        voice: Any = self._named_voice() if self.prompt.audio is None else None
+        voice = voice or self._recording()
+        with model_errors(f"the voice '{voice}' cannot be read"), quiet():
+            state = root.get_state_for_audio_prompt(voice)
+            check_state(root, state)
+        return PocketSpeech(root=root, state=state)
+
+    def _speech(self) -> PocketSpeech:
+        return self._spoken_by
+
+    def _write(self, directory: Path) -> None:
+        """Write what the official `load_model` reads, where nothing is compressed."""
+        write_settings(self.source, self.options, directory)
+        if self.prompt.audio is not None:
+            check_recording(self.prompt.audio)
+            is_state = self.prompt.audio.suffix == ".safetensors"
+            write, name = (shutil.copyfile, STATE) if is_state else (write_recording, REFERENCE)
+            write(self.prompt.audio, directory / name)
+        elif self._named_voice():  # its state, as the model has it
+            write = official("models.model_state").export_model_state
+            write(self._spoken_by.state, directory / STATE)
