@@ -7,15 +7,21 @@ samples. Rouard et al., 2025, arXiv 2509.06926.
 
 import copy
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.base import check_text
+from tts_compress.models.base import Reading, check_text
 from tts_compress.models.files import REFERENCE, check_duration, read_tensors, write_recording
 from tts_compress.models.pocket import FAMILY
 from tts_compress.models.pocket.network import (
@@ -30,7 +36,9 @@ from tts_compress.models.pocket.network import (
     write_settings,
 )
 from tts_compress.models.torch_model import TorchFamilyModel
-from tts_compress.models.torch_noise import with_noise_of_this_thread
+from tts_compress.models.torch_noise import paired_noise, with_noise_of_this_thread
+
+Latents: TypeAlias = npt.NDArray[np.float32]
 
 _RECORDING_S = (0.5, 60.0)
 
@@ -60,17 +68,77 @@ class PocketSpeech:
             samples = self._reproducible().generate_audio(self.state, text)
         return Audio(samples=samples.float().numpy(), sample_rate=int(self.root.sample_rate))
 
+    def latents(self, text: str) -> Latents:
+        """Return the latents that the language model reads while it speaks, shape `[S, D]`."""
+        rows: list[Tensor] = []
+        root = self._reproducible()
+        step = root._run_flow_lm_and_increment_step  # noqa: SLF001  every step goes through it
+
+        def note(**inputs: Any) -> Any:
+            if (latent := inputs.get("backbone_input_latents")) is not None:
+                rows.append(latent[0])
+            return step(**inputs)
+
+        root._run_flow_lm_and_increment_step = note  # noqa: SLF001
+        self._exhaust(root, text)
+        return torch.cat(rows).numpy()
+
+    def read(self, text: str, latents: Latents) -> Reading:
+        """Return the answers to these latents, by the official step with noise of zero."""
+        starts = np.flatnonzero(np.isnan(latents).any(1)) if latents.ndim == 2 else ()
+        if not len(starts) or starts[0] or latents.shape[1] != self.root.flow_lm.ldim:
+            raise ModelError(f"latents of shape {latents.shape} are not ones of this model")
+        parts = iter(np.split(latents, starts[1:]))
+        answers: list[tuple[Tensor, Tensor]] = []
+        scores: list[Tensor] = []
+        root = copy.copy(self.root)
+
+        @torch.no_grad()
+        def answer(state: Any, longest: int, _: int, queue: Any, __: Any) -> None:
+            rows = next(parts, np.empty((0, 1), np.float32))
+            if not 0 < len(rows) <= longest:
+                raise ModelError(f"{len(rows)} latents are not ones of this text")
+            for row in torch.from_numpy(rows).split(1):
+                step = root._run_flow_lm_and_increment_step  # noqa: SLF001
+                latent, _ = step(model_state=state, backbone_input_latents=row[None])
+                answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
+            queue.put(None)
+
+        with hooked(root.flow_lm.out_eos, scores.append), paired_noise(None):
+            root._autoregressive_generation = with_noise_of_this_thread(answer)  # noqa: SLF001
+            self._exhaust(root, text)
+        if len(answers) != len(latents):
+            raise ModelError(f"the latents are not ones of {text[:40]!r}")
+        made, stops = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        return Reading(latents=made, stop=stops)
+
+    def _exhaust(self, root: Any, text: str) -> None:
+        check_text(text)
+        with model_errors(f"the model cannot read {text[:40]!r}"), quiet():
+            for _ in root.generate_audio_stream(self.state, text):
+                pass
+
     def _reproducible(self) -> Any:
-        """Return the object as it draws noise that is chosen, if it is, in threads of its own.
+        """Return a copy of the object that draws noise that is chosen, if it is, in its threads.
 
         It then decodes latent by latent, not as many at once as happen to wait.
         """
-        generate = self.root._autoregressive_generation  # noqa: SLF001  the body of its thread
-        if (noisy := with_noise_of_this_thread(generate)) is generate:
-            return self.root
         root = copy.copy(self.root)
-        root.max_decoder_frames_per_call, root._autoregressive_generation = 1, noisy  # noqa: SLF001
+        generate = root._autoregressive_generation  # noqa: SLF001  the body of its thread
+        if (noisy := with_noise_of_this_thread(generate)) is not generate:
+            root._autoregressive_generation = noisy  # noqa: SLF001
+            root.max_decoder_frames_per_call = 1
         return root
+
+
+@contextmanager
+def hooked(module: nn.Module, note: Callable[[Tensor], None]) -> Iterator[None]:
+    """Let a function see what a module returns in the block."""
+    handle = module.register_forward_hook(lambda _module, _inputs, found: note(found))
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 def check_state(root: Any, state: Any) -> None:
@@ -134,6 +202,15 @@ class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks])
             "temperature": f"{self.options.temperature:g}",
             "voice": self._named_voice() if audio is None else audio.name,
         }
+
+    def generate_latents(self, text: str, *, seed: int | None) -> Latents:
+        """Speak as `synthesize` does and return what the language model read."""
+        with paired_noise(seed):
+            return self._spoken_by.latents(text)
+
+    def read_latents(self, text: str, latents: Latents) -> Reading:
+        """Return the answers to latents that another model spoke."""
+        return self._spoken_by.read(text, latents)
 
     def _named_voice(self) -> str:
         """Return the package's voice that was chosen, or its default for a release; else none."""

@@ -22,6 +22,7 @@ from tts_compress.models.files import REFERENCE, check_finite, find_prompt, read
 from tts_compress.models.options import Options
 from tts_compress.models.pretrained import bounded_weights, find_folder
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
+from tts_compress.torch.layers.integer import IntegerLayer
 
 CONFIG = "config.yaml"
 STATE = "voice.safetensors"
@@ -189,6 +190,15 @@ class PocketNetworks:
     root: nn.Module
     """The official `TTSModel`."""
 
+    def __post_init__(self) -> None:
+        """Have integers decode latent by latent, by the official setting.
+
+        By itself the codec takes as many latents at once as are waiting. One range for all of them
+        would round the quiet ones by what the loud ones need, which is heard as hiss.
+        """
+        if any(isinstance(part, IntegerLayer) for part in self.root.modules()):
+            vars(self.root)["max_decoder_frames_per_call"] = 1
+
     def with_root(self, root: nn.Module) -> "PocketNetworks":
         """Return another official object."""
         return PocketNetworks(root=root)
@@ -213,22 +223,24 @@ def load_networks(source: PocketSource, layers: Sequence[LayerRecord]) -> Pocket
 
 def build_skeleton(source: PocketSource) -> nn.Module:
     """Return the model that an artifact's settings describe, without memory."""
-    models, settings = official("models.tts_model"), copy.deepcopy(source.settings)
+    settings = copy.deepcopy(source.settings)
     settings.flow_lm.lookup_table.tokenizer_path = str(source.tokenizer())
+    problem = model_errors(f"'{source.config}' cannot be built")
+    with problem, quiet(), bounded_weights(), torch.device("meta"):
+        return build(settings)
+
+
+def build(settings: Any) -> nn.Module:
+    """Return the official `TTSModel` of an official `Config`, whose weights are drawn."""
+    models = official("models.tts_model")
     options = (settings.default_temperature, 1, None, settings.default_eos_threshold)
-    with (
-        model_errors(f"'{source.config}' cannot be built"),
-        quiet(),
-        bounded_weights(),
-        torch.device("meta"),
-    ):
-        root = models.TTSModel._from_pydantic_config(settings, *options, source.config)  # noqa: SLF001
-        width = settings.mimi.inner_dim or settings.mimi.seanet.dimension
-        shape = settings.flow_lm.transformer.d_model, width
-        root.flow_lm.speaker_proj_weight = nn.Parameter(torch.empty(shape))
-        root.mimi = models.build_mimi(settings.mimi)
-        models.stamp_state_names(root)
-    built: nn.Module = root
+    root: Any = models.TTSModel._from_pydantic_config(settings, *options, None)  # noqa: SLF001
+    width = settings.mimi.inner_dim or settings.mimi.seanet.dimension
+    shape = settings.flow_lm.transformer.d_model, width
+    root.flow_lm.speaker_proj_weight = nn.Parameter(torch.zeros(shape))
+    root.mimi = models.build_mimi(settings.mimi)
+    models.stamp_state_names(root)
+    built: nn.Module = root.eval()
     return built
 
 
