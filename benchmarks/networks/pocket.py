@@ -14,7 +14,12 @@ from torch import nn
 from benchmarks.networks.network import Call, Network, Step, network
 
 _RELEASE = "english_2026-10"
-_TEXT = "The quick brown fox jumps over the lazy dog, and then it walks home through the rain to its bed now."
+_TEXT = (
+    "The quick brown fox jumps over the lazy dog, and then it walks home through the rain "
+    "to its bed now."
+)
+"""100 characters."""
+
 _LETTERS_PER_TOKEN = 4
 _SECONDS = 6.25
 """Length of the whole speech: 16 characters each second."""
@@ -84,7 +89,7 @@ def _decoding(root: Any) -> Step:
     def step() -> torch.Tensor:
         state = states.init_states(root.mimi, 1, sequence_length=16 * _LATENTS)
         heard = []
-        for latent in latents.split(1, dim=1):
+        for latent in torch.split(latents, 1, 1):
             heard.append(root.mimi.decode_from_latent(latent, state))
             states.increment_steps(root.mimi, state, increment=16)
         return torch.cat(heard, -1)

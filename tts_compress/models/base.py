@@ -274,6 +274,9 @@ class Reading:
     stop: npt.NDArray[np.float32]
     """Log-odds that speech ends here, nats, shape `[S]`."""
 
+    threshold: float
+    """Log-odds above which it does end."""
+
 
 @runtime_checkable
 class LatentModel(Protocol):

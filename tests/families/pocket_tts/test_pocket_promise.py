@@ -15,6 +15,7 @@ class TestPocket(FamilyPromises):
         family="pocket-tts",
         model="tiny_pocket",
         text="please call",
+        slow=True,
         schemes={
             "fp16": _promise(52, 0.56),
             "bf16": _promise(34, 0.56),

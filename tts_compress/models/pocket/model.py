@@ -85,9 +85,10 @@ class PocketSpeech:
 
     def read(self, text: str, latents: Latents) -> Reading:
         """Return the answers to these latents, by the official step with noise of zero."""
-        starts = np.flatnonzero(np.isnan(latents).any(1)) if latents.ndim == 2 else ()
-        if not len(starts) or starts[0] or latents.shape[1] != self.root.flow_lm.ldim:
-            raise ModelError(f"latents of shape {latents.shape} are not ones of this model")
+        width, shape = self.root.flow_lm.ldim, latents.shape
+        starts = np.flatnonzero(np.isnan(latents).any(-1)) if shape[1:] == (width,) else np.empty(0)
+        if not len(starts) or starts[0]:
+            raise ModelError(f"latents of shape {shape} are not ones of this model")
         parts = iter(np.split(latents, starts[1:]))
         answers: list[tuple[Tensor, Tensor]] = []
         scores: list[Tensor] = []
@@ -98,7 +99,7 @@ class PocketSpeech:
             rows = next(parts, np.empty((0, 1), np.float32))
             if not 0 < len(rows) <= longest:
                 raise ModelError(f"{len(rows)} latents are not ones of this text")
-            for row in torch.from_numpy(rows).split(1):
+            for row in torch.split(torch.from_numpy(rows), 1):
                 step = root._run_flow_lm_and_increment_step  # noqa: SLF001
                 latent, _ = step(model_state=state, backbone_input_latents=row[None])
                 answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
@@ -109,8 +110,8 @@ class PocketSpeech:
             self._exhaust(root, text)
         if len(answers) != len(latents):
             raise ModelError(f"the latents are not ones of {text[:40]!r}")
-        made, stops = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
-        return Reading(latents=made, stop=stops)
+        after, stops = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        return Reading(latents=after, stop=stops, threshold=root.eos_threshold)
 
     def _exhaust(self, root: Any, text: str) -> None:
         check_text(text)
@@ -134,7 +135,7 @@ class PocketSpeech:
 @contextmanager
 def hooked(module: nn.Module, note: Callable[[Tensor], None]) -> Iterator[None]:
     """Let a function see what a module returns in the block."""
-    handle = module.register_forward_hook(lambda _module, _inputs, found: note(found))
+    handle = module.register_forward_hook(lambda _module, _inputs, returned: note(returned))
     try:
         yield
     finally:

@@ -140,11 +140,11 @@ def find_source(place: str) -> PocketSource:
         raise ModelError(f"there is no '{path}'; give a folder with {CONFIG} and its weights")
     source = PocketSource(config=path, voice=voice)
     _ = source.settings  # refused here, where they are no settings
-    known = sorted(official("utils.utils")._ORIGINS_OF_PREDEFINED_VOICES)  # noqa: SLF001
-    if voice and not (source.is_release and voice in known):
+    voices = sorted(official("utils.utils")._ORIGINS_OF_PREDEFINED_VOICES)  # noqa: SLF001
+    if voice and not (source.is_release and voice in voices):
         raise ModelError(
             f"{place!r} names the voice {voice!r}; accepted, of a release of the package, are "
-            f"{', '.join(known)}; elsewhere give a recording"
+            f"{', '.join(voices)}; elsewhere give a recording"
         )
     return source
 
