@@ -28,17 +28,22 @@ _VOICE_S = 5
 _LATENTS = 16
 
 
-def _make() -> nn.Module:
-    """Return the official object, which draws no noise and does not end before its bound."""
+def build_release(name: str) -> Any:
+    """Return the official object of a release with random weights and a tokenizer of the text."""
     from tts_compress.models.pocket.network import PocketSource, build, quiet, releases
 
-    settings = PocketSource(config=releases() / f"{_RELEASE}.yaml").settings.model_copy(deep=True)
+    settings = PocketSource(config=releases() / f"{name}.yaml").settings.model_copy(deep=True)
     table = settings.flow_lm.lookup_table
     with tempfile.TemporaryDirectory() as folder, quiet():
         path = Path(folder, "tokenizer.json")
         _write_tokenizer(path, table.n_bins)
-        table.tokenizer_path = str(path)
-        root: Any = build(settings)
+        table.tokenizer, table.tokenizer_path = "tokenizers", str(path)
+        return build(settings)
+
+
+def _make() -> nn.Module:
+    """Return the official object, which draws no noise and does not end before its bound."""
+    root = build_release(_RELEASE)
     root.temp, root.eos_threshold = 0.0, float("inf")
     return root  # type: ignore[no-any-return]
 

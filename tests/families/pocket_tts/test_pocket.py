@@ -20,7 +20,7 @@ from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 _TEXT = "please call again at ten"
 _LONGEST = 104
-"""The package's bound: 25 tokens, with a full stop, three a second, 2 s more, 10 latents a second."""
+"""The package's bound: 25 tokens, three a second, 2 s more, 10 latents a second."""
 
 
 @pytest.fixture(scope="module")
