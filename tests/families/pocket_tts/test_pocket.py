@@ -157,6 +157,38 @@ def test_integers_decode_latent_by_latent(tiny_pocket: PocketModel, small: Any) 
     assert noise_db(1) < noise_db(12) - 6
 
 
+def test_names_of_releases_and_of_the_hub_are_fetched(
+    tiny_pocket_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub = pytest.importorskip("huggingface_hub")
+    asked: list[str] = []
+
+    def fetch(name: str, **_: Any) -> str:
+        asked.append(name)
+        return str(tiny_pocket_dir)
+
+    monkeypatch.setattr(hub, "snapshot_download", fetch)
+    named = PocketModel.open("owner/name", "it")
+    assert named.prompt.audio == tiny_pocket_dir / "reference.wav"
+    assert asked == ["owner/name"]
+
+    def download(name: str) -> Path:
+        asked.append(name)
+        if "without-voice-cloning" not in name:
+            raise OSError("nobody agreed to the terms")
+        return tiny_pocket_dir / "model.safetensors"
+
+    monkeypatch.setattr(official("utils.utils"), "download_if_necessary", download)
+    release = PocketModel.open("english,marius", "it")
+    assert release.describe()["voice"] == "marius"
+    assert PocketModel.open("italian", "it").describe()["voice"] == "giovanni"
+    assert release.files().weights == (tiny_pocket_dir / "model.safetensors",)
+    assert [name.split("/")[3] for name in asked[1:3]] == [
+        "pocket-tts",
+        "pocket-tts-without-voice-cloning",
+    ]
+
+
 @pytest.mark.parametrize(
     ("spec", "reason"),
     [
