@@ -51,8 +51,8 @@ RUN := $(HOME_OF)/bin/tts-compress
 SENTENCE := Good morning, the coffee is ready.
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 CLONE := $(if $(CHECKOUT),--checkout $(call quote,$(CHECKOUT)))
-# In the common environment only voices of transformers and a training checkpoint need torch.
-TORCH := $(if $(filter transformers:%,$(MODEL)),.transformers,$(if $(filter %.ckpt,$(MODEL)),.developer))
+# In the common environment only these need torch: voices of transformers, Pocket-TTS, a checkpoint.
+TORCH := $(if $(filter transformers:%,$(MODEL)),.transformers,$(if $(filter %.ckpt pocket-tts:%,$(MODEL)),.developer))
 SETUP := $(HOME_OF)/$(or $(if $(filter $(VENV),$(HOME_OF)),$(TORCH)),.user)
 # A bare graph does not speak: it has no words to compare.
 SPEAKS := $(if $(filter onnx:%,$(MODEL)),,yes)
@@ -198,7 +198,7 @@ $(VENV)/.user: pyproject.toml constraints.txt
 
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
-	$(ALONE) $(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers]' --group dev
+	$(ALONE) $(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers,pocket-tts]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
 	touch $@

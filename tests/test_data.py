@@ -73,7 +73,7 @@ def test_recipes_of_a_family_parse(family: str) -> None:
 
 
 _IN_GRAPHS = {"int4-int8"}
-_BY_DATA = ("parler-tts", "transformers", "module")
+_BY_DATA = ("parler-tts", "pocket-tts", "transformers", "module")
 _OF_FEW = {"fp8": ("module",), "int4-gptq": _BY_DATA, "int4-inc": _BY_DATA}
 _TRAINED = {scheme.name for scheme in SCHEMES if scheme.trained}
 _TRAINED.add("mixed")  # of one voice, by a recipe that a search wrote

@@ -21,7 +21,7 @@ _FEATURES = (
 
 _PACKAGES = (
     *("tts-compress", "numpy", "onnx", "onnxruntime", "piper-tts", "torch", "torchao"),
-    *("f5-tts", "parler-tts", "transformers", "jiwer", "pocketsphinx"),
+    *("f5-tts", "parler-tts", "pocket-tts", "transformers", "jiwer", "pocketsphinx"),
     *("faster-whisper", "ctranslate2", "onnx-asr"),
 )
 

@@ -4,6 +4,6 @@ Run as ``python -m benchmarks.networks`` from the repository's root, in an envir
 network's own package; ``--help`` lists the options.
 """
 
-from benchmarks.networks import architectures, clones
+from benchmarks.networks import architectures, clones, pocket
 
-__all__ = ["architectures", "clones"]
+__all__ = ["architectures", "clones", "pocket"]

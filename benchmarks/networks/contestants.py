@@ -88,6 +88,14 @@ def _compile(network: Network, root: nn.Module) -> nn.Module:
     return root
 
 
+def _by_pocket_tts(root: nn.Module) -> nn.Module:
+    """Return what `TTSModel.load_model(quantize=True)` does."""
+    quantization = importlib.import_module("pocket_tts.quantization")
+    small: Any = copy_sharing_tensors(root)
+    quantization.apply_dynamic_int8(small.flow_lm, quantization.RECOMMENDED_CONFIG)
+    return small  # type: ignore[no-any-return]
+
+
 OPENED = "fp32 opened"
 """A network whose upstream form cannot be compressed, in the form that can; not yet compressed."""
 
@@ -110,4 +118,5 @@ PEERS: dict[str, Callable[[Network, nn.Module], Step]] = {
     "torch.ao dynamic": _torch_ao,
     "torchao int8": lambda network, root: network.call(_by_torchao(root)),
     "torchao int8 compiled": _torchao_compiled,
+    "pocket_tts int8": lambda network, root: network.call(_by_pocket_tts(root)),
 }

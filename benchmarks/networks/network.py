@@ -78,7 +78,7 @@ def result_of(network: Network, root: nn.Module, contestants: Iterable[Any]) -> 
 
 
 NETWORKS: dict[str, Callable[[], Network]] = {}
-"""Builders of networks by name; importing `architectures` and `clones` fills them in."""
+"""Builders of networks by name; importing `architectures`, `clones` and `pocket` fills them in."""
 
 
 def network(

@@ -289,7 +289,7 @@ def test_families_of_other_packages_are_found(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_our_own_state_themselves() -> None:
-    torch = ["f5-tts", "gpt-sovits", "naturalspeech2", "parler-tts", "transformers"]
+    torch = ["f5-tts", "gpt-sovits", "naturalspeech2", "parler-tts", "pocket-tts", "transformers"]
     ours = ["piper", "contract", *torch, "onnx"]
     assert list(families()) == ours
 

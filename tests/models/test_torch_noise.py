@@ -22,6 +22,8 @@ _DRAWS: dict[str, Callable[[Any], Any]] = {
     ),
     "randn_like": lambda dtype: torch.randn_like(torch.empty(40, 3, dtype=dtype)),
     "normal_": lambda dtype: torch.empty(40, 3, dtype=dtype).normal_(),
+    "nn.init.normal_": lambda dtype: torch.nn.init.normal_(torch.empty(40, 3, dtype=dtype)),
+    "nn.init.uniform_": lambda dtype: torch.nn.init.uniform_(torch.empty(40, 3, dtype=dtype)),
     "normal": lambda dtype: torch.normal(torch.zeros(40, 3, dtype=dtype), 1.0),
     "normal of a size": lambda dtype: torch.normal(0.0, 1.0, (40, 3), dtype=dtype),
     "rand": lambda dtype: torch.rand(40, 3, dtype=dtype),

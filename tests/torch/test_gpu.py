@@ -262,7 +262,7 @@ def test_8_bit_floats(
     assert _torchao_names(small) == _INNER  # 10 outputs are no multiple of 16
     assert small.first.inner.weight.scale.numel() == scales
     assert small.first.inner.weight.qdata.dtype == torch.float8_e4m3fn
-    assert small.first.weight.dtype == torch.int8, "T5 would convert what goes in"
+    assert small.first.weight.dtype == torch.float32, "T5 converts what goes in to it"
     with torch.inference_mode():
         expected, found = net(X), small(X)
     assert found.dtype == torch.float32

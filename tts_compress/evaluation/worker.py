@@ -21,6 +21,7 @@ from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,
+    LatentModel,
     Prompt,
     Runtime,
     Speaking,
@@ -88,17 +89,27 @@ class _ModelHost:
         return {"seconds": perf_counter() - start, "first_s": first, "audio_s": audio_s}
 
     def say(self, text: str, seed: int, path: str) -> Answer:
-        """Write the tokens that a language model speaks into a file."""
-        from tts_compress.evaluation.metrics.teacher_forcing import write_tokens
+        """Write the tokens, or the latents, that a language model speaks into a file."""
+        from tts_compress.evaluation.metrics.teacher_forcing import write_array, write_tokens
 
-        write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
+        if isinstance(self._model, LatentModel):
+            write_array(Path(path), self._model.generate_latents(text, seed=seed))
+        else:
+            write_tokens(Path(path), self._language_model().generate_tokens(text, seed=seed))
         return {}
 
     def read(self, text: str, tokens: str, path: str) -> Answer:
-        """Write the scores that a language model gives the tokens in a file into another."""
-        from tts_compress.evaluation.metrics.teacher_forcing import read_tokens, write_scores
+        """Write what a language model answers to the tokens in a file into another."""
+        import numpy as np
 
-        write_scores(Path(path), self._language_model().logits(text, read_tokens(Path(tokens))))
+        from tts_compress.evaluation.metrics.latent_forcing import answer_columns
+        from tts_compress.evaluation.metrics.teacher_forcing import read_tokens, write_array
+
+        if isinstance(self._model, LatentModel):
+            answers = answer_columns(self._model.read_latents(text, np.load(tokens)))
+        else:
+            answers = self._language_model().logits(text, read_tokens(Path(tokens)))
+        write_array(Path(path), answers)
         return {}
 
     def inspect(self) -> Answer:

@@ -272,6 +272,47 @@ class LanguageModel(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Reading:
+    """The answers of a model that reads latents in the place of its own, at each step."""
+
+    latents: npt.NDArray[np.float32]
+    """The next latent as it is without noise, shape `[S, D]`."""
+
+    stop: npt.NDArray[np.float32]
+    """Log-odds that speech ends here, nats, shape `[S]`."""
+
+    threshold: float
+    """Log-odds above which it does end."""
+
+
+@runtime_checkable
+class LatentModel(Protocol):
+    """A model that speaks by predicting latents, and decides at each step whether speech ends."""
+
+    def generate_latents(self, text: str, *, seed: int | None) -> npt.NDArray[np.float32]:
+        """Speak a text and return the latents that the model read, instead of audio.
+
+        Args:
+            text: The text to speak.
+            seed: Chooses the noise as for `synthesize`; None takes none.
+
+        Returns:
+            Shape `[S, D]`, float32; a row of NaN begins the speech, or each part of it.
+
+        Raises:
+            TextError: The text cannot be spoken.
+        """
+
+    def read_latents(self, text: str, latents: npt.NDArray[np.float32]) -> Reading:
+        """Return the answers to latents that `generate_latents` of another model returned.
+
+        Raises:
+            TextError: The text cannot be spoken.
+            ModelError: The latents are not ones of this model and text.
+        """
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:
     """One graph of a model, in its file or in memory."""

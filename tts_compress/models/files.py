@@ -142,3 +142,20 @@ def read_header(path: Path) -> Any:
         return soundfile.info(path)
     except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
         raise ModelError(f"cannot read audio from '{path}': {error}") from error
+
+
+def write_recording(source: Path, target: Path) -> None:
+    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples."""
+    import numpy as np
+    import soundfile
+
+    try:
+        exact = read_header(source).subtype == "PCM_16"
+        samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
+    except (OSError, soundfile.LibsndfileError) as error:
+        raise ModelError(f"cannot read audio from '{source}': {error}") from error
+    if not np.isfinite(samples).all():
+        raise ModelError(f"'{source}' holds values that are not finite; record it again")
+    if not exact:
+        samples = np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
+    soundfile.write(target, samples, rate, subtype="PCM_16", format="WAV")

@@ -27,7 +27,9 @@ _WEIGHTS = "model.safetensors"
 _INDEX = f"{_WEIGHTS}.index.json"
 
 
-def find_folder(place: str, kind: str, example: str, fetched: Sequence[str]) -> Path:
+def find_folder(
+    place: str, kind: str, example: str, fetched: Sequence[str], config: str = CONFIG
+) -> Path:
     """Return a folder, or that of a name on the hub, fetched where it is not here."""
     directory = Path(place)
     if directory.is_dir():
@@ -35,7 +37,7 @@ def find_folder(place: str, kind: str, example: str, fetched: Sequence[str]) -> 
     parts = place.split("/")
     if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts):
         raise ModelError(
-            f"no {kind} model at '{place}'; give a folder with {CONFIG} and {_WEIGHTS}, "
+            f"no {kind} model at '{place}'; give a folder with {config} and {_WEIGHTS}, "
             f"or a name on the hub such as '{example}'"
         )
     from huggingface_hub import snapshot_download
@@ -120,7 +122,7 @@ def load_pretrained(official: Any, directory: Path, computed: tuple[str, ...] = 
     """
     import torch
 
-    with model_errors(f"'{directory}' cannot be loaded"), quiet(), _bounded():
+    with model_errors(f"'{directory}' cannot be loaded"), quiet(), bounded_weights():
         root, report = official.from_pretrained(
             directory,
             **{"torch_dtype" if _is_old() else "dtype": torch.float32},
@@ -149,7 +151,7 @@ def build_empty(path: Path, read: Callable[[], Any], official: Any) -> Any:
         from transformers.modeling_utils import no_init_weights
     else:
         from transformers.initialization import no_init_weights
-    with model_errors(f"'{path}' cannot be built"), quiet(), _bounded():
+    with model_errors(f"'{path}' cannot be built"), quiet(), bounded_weights():
         settings = read()
         with no_init_weights(), init_empty_weights(False):
             built = official(settings)
@@ -175,7 +177,7 @@ def _is_old() -> bool:
     return str(transformers.__version__) < "5"
 
 
-def _bounded() -> RemovableHandle:
+def bounded_weights() -> RemovableHandle:
     """Return a block in which no model is built whose settings ask for more layers than any has.
 
     It ends with a `ValueError` otherwise.

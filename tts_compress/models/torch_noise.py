@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.overrides import TorchFunctionMode
+from torch import nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 from tts_compress.errors import ModelError, TTSCompressError
 
@@ -41,6 +42,19 @@ def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
         yield
 
 
+def with_noise_of_this_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that draws the noise of this thread, whichever thread calls it."""
+    mode: Any = _get_current_function_mode()  # type: ignore[no-untyped-call]
+    if not isinstance(mode, _PairedNoise):
+        return function
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        with mode:
+            return function(*arguments, **keywords)
+
+    return run
+
+
 class _PairedNoise(TorchFunctionMode):
     """Replaces torch's random functions by draws from one generator; passes everything else on."""
 
@@ -63,6 +77,13 @@ class _PairedNoise(TorchFunctionMode):
             ),
             torch.Tensor.uniform_: lambda out, low=0.0, high=1.0: out.copy_(
                 uniform(out.shape) * (high - low) + low
+            ),
+            # Handed over whole, by keywords, before they call the methods.
+            nn.init.normal_: lambda tensor, mean, std: tensor.detach().copy_(
+                normal(tensor.shape) * std + mean
+            ),
+            nn.init.uniform_: lambda tensor, a, b: tensor.detach().copy_(
+                uniform(tensor.shape) * (b - a) + a
             ),
             torch.Tensor.exponential_: lambda out, lambd=1.0: out.copy_(
                 self._exponential(out.shape) / lambd

@@ -17,7 +17,7 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
     TeacherForcing,
     compare_language_models,
     read_tokens,
-    write_scores,
+    write_array,
     write_tokens,
 )
 from tts_compress.evaluation.pairs import Run
@@ -176,4 +176,4 @@ def test_tokens_survive_the_disk_whole(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found.chosen, tokens.chosen)
     assert [path.name for path in tmp_path.iterdir()] == ["t.npz"]
     with pytest.raises(ArtifactError, match=r"cannot write '.*none/s\.npy'"):
-        write_scores(tmp_path / "none" / "s.npy", np.zeros((1, 1, 1), np.float32))
+        write_array(tmp_path / "none" / "s.npy", np.zeros((1, 1, 1), np.float32))

@@ -298,3 +298,61 @@ def edited(tmp_path: Path) -> Callable[..., Path]:
         return copied
 
     return edit
+
+
+@pytest.fixture(scope="session")
+def csm_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny CSM; do not write into it."""
+    import torch
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 64, "intermediate_size": 64, "num_attention_heads": 2}
+    codec = transformers.MimiConfig(
+        **sizes,
+        num_filters=16,
+        upsampling_ratios=[4, 2],
+        num_quantizers=4,
+        num_hidden_layers=1,
+        num_key_value_heads=2,
+        head_dim=32,
+        codebook_size=64,
+        codebook_dim=16,
+        vector_quantization_hidden_dimension=16,
+        upsample_groups=64,
+        sampling_rate=2400,
+        frame_rate=None,
+        num_semantic_quantizers=1,
+        sliding_window=20,
+    )
+    sizes |= {"num_key_value_heads": 2, "vocab_size": 35, "num_codebooks": 4}
+    depth = {**sizes, "backbone_hidden_size": 64, "num_hidden_layers": 1}
+    config = transformers.CsmConfig(
+        **sizes,
+        text_vocab_size=140,
+        num_hidden_layers=2,
+        max_position_embeddings=256,
+        pad_token_id=0,
+        codebook_pad_token_id=34,
+        bos_token_id=1,
+        audio_token_id=138,
+        audio_eos_token_id=139,
+        depth_decoder_config=depth | {"max_position_embeddings": 5},
+        codec_config=codec,
+    )
+    model = transformers.CsmForConditionalGeneration(config).eval()
+    model.generation_config = transformers.GenerationConfig(do_sample=True, max_new_tokens=30)
+    with torch.no_grad():
+        for part in model.codec_model.modules():
+            if hasattr(part, "embed_sum"):
+                part.embed_sum.normal_()
+        model.codec_model.decoder.decoder_seanet.layers[-1].conv.weight *= 0.01
+    directory = tmp_path_factory.mktemp("csm") / "tiny"
+    model.save_pretrained(directory)
+    make_tokenizer(transformers, _SPECIALS).save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def csm(csm_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{csm_dir}")

@@ -48,6 +48,19 @@ def _check_bark(request: pytest.FixtureRequest, model: Any, again: Any, scheme: 
         assert layers[f"{part}.layers.0.attn.att_proj"] == wanted.get(scheme, "none")
 
 
+def _check_csm(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """Heads and tables keep their arithmetic; tokens that it drew leave no sound to compare."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("backbone_model", "depth_decoder.model"):
+        assert layers[f"{part}.layers.0.self_attn.q_proj"] == wanted.get(scheme, "none")
+    if scheme in {"int8", "int8-static", "bf16"}:  # its pauses would hiss
+        convolutions = [name for name in layers if "decoder_seanet" in name]
+        assert {layers[name] for name in convolutions} == {"none"}
+    assert layers["lm_head"] == layers["embed_text_tokens"] == "none"
+
+
 def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
     return Commanded(
         spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
@@ -132,4 +145,27 @@ class TestBark(FamilyPromises):
         saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_bark,
         commanded=_commanded("bark_dir", "semantic"),
+    )
+
+
+class TestCsm(FamilyPromises):
+    """Its heads of the other codebooks are one tensor, which keeps FP32."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="csm",
+        text="call at ten",
+        schemes={
+            name: SchemePromise(share=0.8)
+            for name in (
+                *("fp16", "bf16", "int8", "int8-static", "int8-weight-only"),
+                *("int4-weight-only", "int4-gptq"),
+            )
+        },
+        seeds=(0, 1),
+        slow=True,
+        untried=_UNTRIED,
+        saved_again=False,  # its tokenizer's settings are written in another form
+        check=_check_csm,
+        commanded=_commanded("csm_dir", "backbone_model", "depth_decoder"),
     )

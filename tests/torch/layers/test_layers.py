@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.torch.layers.base import build_layer, layer_state
@@ -249,12 +250,14 @@ def test_a_table_can_be_read_directly() -> None:
 
 
 def test_weight_tells_type_and_shape_without_memory() -> None:
-    """Some upstream code reads the type of a layer's weight before it converts its input."""
+    """Upstream code converts its input to the type, and makes room for states on the device."""
     linear, chosen = nn.Linear(8, 4), ("int8", "dynamic")
     layer = build_layer(Geometry.of(linear), *chosen, layer_state(linear, *chosen))
     assert layer.weight.shape == (4, 8)
-    assert layer.weight.dtype == torch.int8
-    assert layer.weight.is_meta
+    assert layer.weight.dtype == torch.float32
+    assert layer.weight.device.type == "cpu"
+    assert layer.weight.untyped_storage().nbytes() == 4
+    assert layer.weight.isnan().all(), "who multiplies by it is to notice"
 
 
 @pytest.mark.parametrize(("scheme", "groups"), [("int8-dynamic", 1), ("int8-static", 2)])
@@ -267,3 +270,30 @@ def test_convolutions_take_no_rows(scheme: str, groups: int) -> None:
     small = compress(net, scheme, calibration=[batch] if scheme == "int8-static" else None)
     assert small(batch[:0]).shape == (0, 32, 18)
     assert small(batch).shape == (2, 32, 18)
+
+
+@pytest.mark.parametrize("scheme", ["dynamic", "static"])
+@pytest.mark.parametrize(
+    "module",
+    [
+        nn.Conv1d(24, 40, 7, padding=3),
+        nn.Conv1d(24, 40, 3, dilation=4, bias=False),
+        nn.Conv1d(24, 40, 6, stride=3, dilation=2, padding=5),
+        nn.ConvTranspose1d(24, 16, 10, stride=5, padding=2, output_padding=1),
+    ],
+    ids=["padded", "dilated", "strided", "transposed"],
+)
+def test_few_frames_and_many_are_convolved_alike(
+    module: Any, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few are one product of matrices; both kernels multiply the same integers."""
+    chosen = ("int8", scheme)
+    state = layer_state(module, *chosen, limits=(-3.0, 3.0))
+    layer = build_layer(Geometry.of(module), *chosen, state)
+    inputs = torch.randn(2, 24, 90).clamp(-3, 3)
+    few = layer(inputs)
+    assert snr_db(module(inputs).detach().numpy(), few.numpy()) > 30
+    monkeypatch.setattr("tts_compress.torch.layers.integer._MOST_ROWS", 0)
+    torch.testing.assert_close(layer(inputs), few, rtol=1e-5, atol=1e-5)
+    copied = copy.deepcopy(layer)
+    assert torch.equal(copied.state()["weight"], state["weight"])

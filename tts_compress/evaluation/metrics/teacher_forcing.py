@@ -8,10 +8,10 @@ chose a sound: not where a codebook has not begun, is over, or a token is forced
 
 import json
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,15 @@ from tts_compress.folders import make_directory
 from tts_compress.models.base import LanguageModel, Tokens
 
 Scores: TypeAlias = npt.NDArray[np.float32]
+
+
+class FilesOfText(NamedTuple):
+    """Files with what both models answered to the tokens of a text, and with the tokens."""
+
+    reference: Path
+    candidate: Path
+    tokens: Path
+
 
 _STAGE = "teacher-forced"
 _ROLES = ("reference", "candidate")
@@ -61,8 +70,8 @@ class TeacherForcing(Record):
     kl_interval: tuple[float, float] | None = None
 
 
-class _Compared(Config):
-    """A finished comparison, as a piece of the store."""
+class Compared(Config):
+    """A finished comparison of two models that read alike, as a piece of the store."""
 
     reference: str
     """Fingerprint of the model that speaks."""
@@ -74,15 +83,26 @@ class _Compared(Config):
     seed: int
     """Seed of the first text; each further one has the next."""
 
+    scores: Any
+
+
+class _ComparedScores(Compared):
     scores: TeacherForcing
 
 
-def compare_language_models(run: Run) -> TeacherForcing:
-    """Return the difference of the candidate's scores from the reference's; finished work is kept.
+def read_alike(
+    run: Run, compared: type[Compared], compare: Callable[[Iterator[FilesOfText]], Any]
+) -> Any:
+    """Return what comes of both models reading what the reference spoke; finished work is kept.
 
     The texts are up to `teacher_forced_texts` of the suite's, with its first seed. Each model runs
     in its own process, one after the other; tokens and scores, which are large, go to the disk
     until they are compared.
+
+    Args:
+        run: The evaluation.
+        compared: The kind of piece that keeps the result.
+        compare: Returns the result of the files of every text.
 
     Raises:
         TextError: A text cannot be spoken.
@@ -99,7 +119,7 @@ def compare_language_models(run: Run) -> TeacherForcing:
     folder = run.store.root / "teacher-forced" / short_hash(json.dumps(made_from))
     piece = folder.with_suffix(".json")
     steps = 2 * len(texts)
-    known = read_piece(piece, _Compared, **made_from)
+    known = read_piece(piece, compared, **made_from)
     if known is None:
         make_directory(folder)
         # The reference comes first, so its tokens are there when the candidate reads them.
@@ -115,8 +135,8 @@ def compare_language_models(run: Run) -> TeacherForcing:
                     if not tokens.is_file():
                         worker.ask("say", text=text, seed=seed + index, path=tokens)
                     worker.ask("read", text=text, tokens=tokens, path=scores)
-        found = compare_scores(_read_scores(folder, index) for index in range(len(texts)))
-        known = _Compared(**made_from, scores=found)
+        files = (_files_of(folder, index) for index in range(len(texts)))
+        known = compared(**made_from, scores=compare(files))
         write_piece(piece, known)
         shutil.rmtree(folder, ignore_errors=True)
     options.progress.advance(_STAGE, steps, steps)
@@ -128,9 +148,22 @@ def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path]:
     return folder / f"{index}.npz", folder / f"{index}-{role}.npy"
 
 
-def _read_scores(folder: Path, index: int) -> tuple[Scores, Scores, npt.NDArray[np.bool_]]:
-    (tokens, before), (_, after) = (_paths(folder, index, role) for role in _ROLES)
-    return np.load(before), np.load(after), read_tokens(tokens).chosen
+def _files_of(folder: Path, index: int) -> FilesOfText:
+    (tokens, reference), (_, candidate) = (_paths(folder, index, role) for role in _ROLES)
+    return FilesOfText(reference=reference, candidate=candidate, tokens=tokens)
+
+
+def compare_language_models(run: Run) -> TeacherForcing:
+    """Return the difference of the candidate's scores from the reference's."""
+    compared: TeacherForcing = read_alike(run, _ComparedScores, _compare_files)
+    return compared
+
+
+def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
+    return compare_scores(
+        (np.load(text.reference), np.load(text.candidate), read_tokens(text.tokens).chosen)
+        for text in texts
+    )
 
 
 def write_tokens(path: Path, tokens: Tokens) -> None:
@@ -145,10 +178,10 @@ def read_tokens(path: Path) -> Tokens:
         return Tokens(ids=found["ids"], chosen=found["chosen"])
 
 
-def write_scores(path: Path, scores: Scores) -> None:
-    """Write scores, shape `[S, K, V]`, whole or not at all."""
+def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
+    """Write an array, such as scores, whole or not at all."""
     with atomic_file(path) as partial, partial.open("wb") as file:
-        np.save(file, scores)
+        np.save(file, values)
 
 
 def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]) -> TeacherForcing:

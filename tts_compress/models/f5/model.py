@@ -31,7 +31,7 @@ from tts_compress.models.f5.network import (
     official,
     quiet,
 )
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header, write_recording
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
 
@@ -94,23 +94,6 @@ def check_recording(path: Path) -> None:
             f"'{path}' has {rate} samples per second, which is in no simple relation to "
             f"{SAMPLE_RATE}; convert the recording to that rate"
         )
-
-
-def write_recording(source: Path, target: Path) -> None:
-    """Write a recording as 16-bit WAV, which every reader knows; one that is keeps its samples."""
-    import soundfile
-
-    check_recording(source)
-    try:
-        exact = soundfile.info(source).subtype == "PCM_16"
-        samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{source}': {error}") from error
-    if not np.isfinite(samples).all():
-        raise ModelError(f"'{source}' holds values that are not finite; record it again")
-    if not exact:
-        samples = np.clip(np.round(samples * 32768), -32768, 32767).astype(np.int16)
-    soundfile.write(target, samples, rate, subtype="PCM_16", format="WAV")
 
 
 class F5Runtime:
@@ -322,6 +305,7 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         shutil.copyfile(self.source.vocabulary, directory / VOCABULARY)
         shutil.copyfile(self.source.vocoder_config, directory / VOCODER)
         if self.prompt.audio is not None:
+            check_recording(self.prompt.audio)
             write_recording(self.prompt.audio, directory / REFERENCE)
         if self.prompt.text is not None:
             (directory / REFERENCE_TEXT).write_text(self.prompt.text, encoding="utf-8")

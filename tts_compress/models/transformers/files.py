@@ -25,7 +25,7 @@ SPEAKER = "speaker.npy"
 PRESET = "speaker.npz"
 """Optional file with the voice preset of Bark: tokens of a speech to go on from."""
 
-KINDS = ("bark", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
+KINDS = ("bark", "csm", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
 """Values of `model_type` in `config.json` that are spoken with."""
 
 _WITH_VOCODER = ("speecht5",)

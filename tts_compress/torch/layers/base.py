@@ -92,12 +92,15 @@ class CompressedLayer(nn.Module):
 
     @property
     def weight(self) -> Tensor:
-        """A tensor without memory in the weight's shape.
+        """A tensor in the weight's shape and type, on its device, that holds no value but NaN.
 
-        Upstream code asks a layer's weight for its type before it converts the inputs, which T5
-        does for any type but `int8`; the codes themselves are packed for the processor.
+        Upstream code asks a layer's weight for these before it converts the inputs or makes room
+        for a state; the codes themselves are packed for the processor.
         """
-        return torch.empty(self.geometry.shape, dtype=torch.int8, device="meta")
+        device = next((buffer.device for buffer in self.buffers()), None)
+        return torch.full((), torch.nan, dtype=self.geometry.dtype, device=device).expand(
+            self.geometry.shape
+        )
 
     @override
     def extra_repr(self) -> str:

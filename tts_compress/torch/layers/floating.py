@@ -87,7 +87,7 @@ class Float16Layer(CompressedLayer):
     @property
     @override
     def weight(self) -> Tensor:
-        return self.values
+        return self.values.to(self.geometry.dtype)  # the type of what goes in and comes out
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the outputs of the layer it replaces; a table's inputs are indices."""

@@ -13,6 +13,7 @@ import copy
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -310,6 +311,7 @@ def intercepted(module: Any, method: str, replacement: Callable[..., Any]) -> It
     before = vars(module).get(method)
     original = getattr(module, method)
 
+    @wraps(original)  # transformers reads the names of what it may be called with
     def intercept(*arguments: Any, **keywords: Any) -> Any:
         return replacement(original, *arguments, **keywords)
 

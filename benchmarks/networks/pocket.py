@@ -1,0 +1,115 @@
+"""Pocket-TTS 100M as its release is built, with random weights: whole speech, its start, its codec.
+
+The official object runs three threads: for times of one thread keep the process on one core.
+"""
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from benchmarks.networks.network import Call, Network, Step, network
+
+_RELEASE = "english_2026-10"
+_TEXT = (
+    "The quick brown fox jumps over the lazy dog, and then it walks home through the rain "
+    "to its bed now."
+)
+"""100 characters."""
+
+_LETTERS_PER_TOKEN = 4
+_SECONDS = 6.25
+"""Length of the whole speech: 16 characters each second."""
+
+_VOICE_S = 5
+_LATENTS = 16
+
+
+def build_release(name: str) -> Any:
+    """Return the official object of a release with random weights and a tokenizer of the text."""
+    from tts_compress.models.pocket.network import PocketSource, build, quiet, releases
+
+    settings = PocketSource(config=releases() / f"{name}.yaml").settings.model_copy(deep=True)
+    table = settings.flow_lm.lookup_table
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        path = Path(folder, "tokenizer.json")
+        _write_tokenizer(path, table.n_bins)
+        table.tokenizer, table.tokenizer_path = "tokenizers", str(path)
+        return build(settings)
+
+
+def _make() -> nn.Module:
+    """Return the official object, which draws no noise and does not end before its bound."""
+    root = build_release(_RELEASE)
+    root.temp, root.eos_threshold = 0.0, float("inf")
+    return root  # type: ignore[no-any-return]
+
+
+def _write_tokenizer(path: Path, rows: int) -> None:
+    """Write a tokenizer of the text's own pieces."""
+    import tokenizers
+
+    starts = range(0, len(_TEXT), _LETTERS_PER_TOKEN)
+    pieces = [_TEXT[start : start + _LETTERS_PER_TOKEN] for start in starts]
+    known = dict.fromkeys(["<unk>", *pieces, *(f"<{number}>" for number in range(rows))])
+    ids = {piece: number for number, piece in enumerate(list(known)[:rows])}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(ids, "<unk>"))
+    window = tokenizers.Regex(f".{{1,{_LETTERS_PER_TOKEN}}}")
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(window, "isolated")
+    tokenizer.decoder = tokenizers.decoders.Fuse()
+    tokenizer.save(str(path))
+
+
+def _speaking(seconds: float) -> Call:
+    """Return a call of `generate_audio_stream`, for as many seconds of speech."""
+    from tts_compress.models.pocket.network import quiet
+
+    def call(root: Any) -> Step:
+        # Its own threads know nothing of inference mode, whose tensors they cannot change.
+        with torch.inference_mode(mode=False), torch.no_grad():
+            voice = torch.randn(1, _VOICE_S * root.sample_rate, generator=_generator()) / 10
+            state = root.get_state_for_audio_prompt(voice)
+        frames = max(round(seconds * root.config.mimi.frame_rate), 1)
+
+        def step() -> torch.Tensor:
+            vars(root)["_estimate_max_gen_len"] = lambda _: frames
+            with torch.inference_mode(mode=False), quiet():
+                return torch.cat(list(root.generate_audio_stream(state, _TEXT)))
+
+        return step
+
+    return call
+
+
+def _decoding(root: Any) -> Step:
+    """Return a call of the codec, latent by latent."""
+    from tts_compress.models.pocket.network import official
+
+    states = official("modules.stateful_module")
+    latents = torch.randn(1, _LATENTS, root.flow_lm.ldim, generator=_generator())
+
+    def step() -> torch.Tensor:
+        state = states.init_states(root.mimi, 1, sequence_length=16 * _LATENTS)
+        heard = []
+        for latent in torch.split(latents, 1, 1):
+            heard.append(root.mimi.decode_from_latent(latent, state))
+            states.increment_steps(root.mimi, state, increment=16)
+        return torch.cat(heard, -1)
+
+    return step
+
+
+def _generator() -> torch.Generator:
+    return torch.Generator().manual_seed(2)
+
+
+def _register(name: str, summary: str, call: Call) -> Callable[[], Network]:
+    return network(name, "pocket-tts", summary)(lambda: Network(make=_make, call=call))
+
+
+_register("pocket", "Pocket-TTS 100M: 100 characters, 6.2 s of audio", _speaking(_SECONDS))
+_register("pocket-first", "Pocket-TTS 100M: 100 characters, first 80 ms of audio", _speaking(0))
+_register("pocket-codec", "Pocket-TTS 100M: its codec, 16 latents, 1.3 s of audio", _decoding)

@@ -1,0 +1,247 @@
+"""Pocket-TTS: a language model that writes audio latents step by step and decides when to stop.
+
+A transformer reads the voice, the text and the latents so far; a head tells whether speech ends,
+and a small network makes the next latent of noise in one step. A streaming codec turns latents into
+samples. Rouard et al., 2025, arXiv 2509.06926.
+"""
+
+import copy
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tts_compress.audio import Audio
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import Reading, check_text
+from tts_compress.models.files import REFERENCE, check_duration, read_tensors, write_recording
+from tts_compress.models.pocket import FAMILY
+from tts_compress.models.pocket.network import (
+    STATE,
+    PocketNetworks,
+    PocketOptions,
+    PocketSource,
+    find_source,
+    load_networks,
+    official,
+    quiet,
+    write_settings,
+)
+from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.torch_noise import paired_noise, with_noise_of_this_thread
+
+Latents: TypeAlias = npt.NDArray[np.float32]
+
+_RECORDING_S = (0.5, 60.0)
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is neither a recording to speak by nor a voice's stored state."""
+    if path.suffix != ".safetensors":
+        check_duration(path, _RECORDING_S)
+    elif not all(name.count("/") == 1 for name in read_tensors(path)):
+        raise ModelError(f"'{path}' holds no voice's state, as `pocket-tts export-voice` writes it")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PocketSpeech:
+    """The official object with the voice it speaks in."""
+
+    root: Any
+    """`TTSModel`, with any of its modules exchanged, set to the options."""
+
+    state: Any
+    """The state after the voice's recording, which speech goes on from."""
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official `generate_audio`, with the noise that torch draws."""
+        check_text(text)
+        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
+            samples = self._reproducible().generate_audio(self.state, text)
+        return Audio(samples=samples.float().numpy(), sample_rate=int(self.root.sample_rate))
+
+    def latents(self, text: str) -> Latents:
+        """Return the latents that the language model reads while it speaks, shape `[S, D]`."""
+        rows: list[Tensor] = []
+        root = self._reproducible()
+        step = root._run_flow_lm_and_increment_step  # noqa: SLF001  every step goes through it
+
+        def note(**inputs: Any) -> Any:
+            if (latent := inputs.get("backbone_input_latents")) is not None:
+                rows.append(latent[0])
+            return step(**inputs)
+
+        root._run_flow_lm_and_increment_step = note  # noqa: SLF001
+        self._exhaust(root, text)
+        return torch.cat(rows).numpy()
+
+    def read(self, text: str, latents: Latents) -> Reading:
+        """Return the answers to these latents, by the official step with noise of zero."""
+        width, shape = self.root.flow_lm.ldim, latents.shape
+        starts = np.flatnonzero(np.isnan(latents).any(-1)) if shape[1:] == (width,) else np.empty(0)
+        if not len(starts) or starts[0]:
+            raise ModelError(f"latents of shape {shape} are not ones of this model")
+        parts = iter(np.split(latents, starts[1:]))
+        answers: list[tuple[Tensor, Tensor]] = []
+        scores: list[Tensor] = []
+        root = copy.copy(self.root)
+
+        @torch.no_grad()
+        def answer(state: Any, longest: int, _: int, queue: Any, __: Any) -> None:
+            rows = next(parts, np.empty((0, 1), np.float32))
+            if not 0 < len(rows) <= longest:
+                raise ModelError(f"{len(rows)} latents are not ones of this text")
+            for row in torch.split(torch.from_numpy(rows), 1):
+                step = root._run_flow_lm_and_increment_step  # noqa: SLF001
+                latent, _ = step(model_state=state, backbone_input_latents=row[None])
+                answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
+            queue.put(None)
+
+        with hooked(root.flow_lm.out_eos, scores.append), paired_noise(None):
+            root._autoregressive_generation = with_noise_of_this_thread(answer)  # noqa: SLF001
+            self._exhaust(root, text)
+        if len(answers) != len(latents):
+            raise ModelError(f"the latents are not ones of {text[:40]!r}")
+        after, stops = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        return Reading(latents=after, stop=stops, threshold=root.eos_threshold)
+
+    def _exhaust(self, root: Any, text: str) -> None:
+        check_text(text)
+        with model_errors(f"the model cannot read {text[:40]!r}"), quiet():
+            for _ in root.generate_audio_stream(self.state, text):
+                pass
+
+    def _reproducible(self) -> Any:
+        """Return a copy of the object that draws noise that is chosen, if it is, in its threads.
+
+        It then decodes latent by latent, not as many at once as happen to wait.
+        """
+        root = copy.copy(self.root)
+        generate = root._autoregressive_generation  # noqa: SLF001  the body of its thread
+        if (noisy := with_noise_of_this_thread(generate)) is not generate:
+            root._autoregressive_generation = noisy  # noqa: SLF001
+            root.max_decoder_frames_per_call = 1
+        return root
+
+
+@contextmanager
+def hooked(module: nn.Module, note: Callable[[Tensor], None]) -> Iterator[None]:
+    """Let a function see what a module returns in the block."""
+    handle = module.register_forward_hook(lambda _module, _inputs, returned: note(returned))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def check_state(root: Any, state: Any) -> None:
+    """Refuse a voice's state that is not one of a model's transformer."""
+    fresh = official("modules.stateful_module").init_states(root.flow_lm, 1, sequence_length=1)
+    for name, tensors in fresh.items():
+        stored = state.get(name, {})
+        cache, offset = stored.get("cache"), stored.get("offset")
+        shape = () if cache is None else tuple(cache.shape)
+        wanted = tuple(tensors["cache"].shape)
+        fits = len(shape) == 5 and shape[:2] + shape[3:] == wanted[:2] + wanted[3:]
+        if not fits or offset is None or not 0 <= int(offset.reshape(-1)[0]) <= shape[2]:
+            raise ModelError(
+                f"its state of '{name}' has the shape {list(shape)}, and the model's is "
+                f"{[*wanted[:2], 'steps', *wanted[3:]]}; make it from a recording with this model"
+            )
+
+
+class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks]):
+    """A Pocket-TTS model, from its files or compressed in memory.
+
+    It is opened by the name of a release, from a folder or a configuration, or from an artifact's
+    folder; `?temperature=0.5` behind it sets options of `PocketOptions`. It speaks in the voice of
+    a recording, of a state that was stored, or of one that the package knows by name.
+    """
+
+    family = FAMILY.name
+    example = "temperature=0.5&eos_threshold=-3"
+    find = find_source
+    read = load_networks
+    check_recording = check_recording
+    roles: ClassVar = {
+        "flow_lm.conditioner": "text embedding",
+        "flow_lm.input_linear": "projection of latents",
+        "flow_lm.transformer": "speech language model",
+        "flow_lm.z_proj": "projection to the heads",
+        "flow_lm.out_eos": "end of speech",
+        "flow_lm.flow_net": "flow head, which makes latents",
+        "mimi.quantizer": "projection of latents to the codec",
+        "mimi.upsample": "codec's upsampling",
+        "mimi.decoder_transformer": "codec's decoder: transformer",
+        "mimi.decoder": "codec's decoder: convolutions",
+        "mimi.encoder": "codec's encoder, for recordings",
+        "mimi.encoder_transformer": "codec's encoder, for recordings: transformer",
+        "mimi.downsample": "codec's encoder, for recordings: downsampling",
+    }
+
+    @property
+    def sample_rate(self) -> int:
+        """Samples per second, Hz."""
+        return int(self.source.settings.mimi.sample_rate)
+
+    def describe(self) -> Mapping[str, Any]:
+        """Return properties that `inspect` shows beside the components."""
+        settings, audio = self.source.settings, self.prompt.audio
+        stated = settings.flow_lm.transformer
+        return {
+            "sample rate": f"{self.sample_rate} Hz",
+            "transformer": f"{stated.num_layers} layers of width {stated.d_model}",
+            "latents": f"{settings.mimi.frame_rate:g} per second, by {settings.flow_lm.flow.type}",
+            "temperature": f"{self.options.temperature:g}",
+            "voice": self._named_voice() if audio is None else audio.name,
+        }
+
+    def generate_latents(self, text: str, *, seed: int | None) -> Latents:
+        """Speak as `synthesize` does and return what the language model read."""
+        with paired_noise(seed):
+            return self._spoken_by.latents(text)
+
+    def read_latents(self, text: str, latents: Latents) -> Reading:
+        """Return the answers to latents that another model spoke."""
+        return self._spoken_by.read(text, latents)
+
+    def _named_voice(self) -> str:
+        """Return the package's voice that was chosen, or its default for a release; else none."""
+        if self.source.voice or not self.source.is_release:
+            return self.source.voice
+        default = official("default_parameters").get_default_voice_for_language
+        return str(default(self.source.config.stem))
+
+    @cached_property
+    def _spoken_by(self) -> PocketSpeech:
+        root: Any = copy.copy(self.root())  # what is set on it stays off the live one
+        root.temp, root.eos_threshold = self.options.temperature, self.options.eos_threshold
+        voice: Any = self._named_voice() if self.prompt.audio is None else None
+        voice = voice or self._recording()
+        with model_errors(f"the voice '{voice}' cannot be read"), quiet():
+            state = root.get_state_for_audio_prompt(voice)
+            check_state(root, state)
+        return PocketSpeech(root=root, state=state)
+
+    def _speech(self) -> PocketSpeech:
+        return self._spoken_by
+
+    def _write(self, directory: Path) -> None:
+        """Write what the official `load_model` reads, where nothing is compressed."""
+        write_settings(self.source, self.options, directory)
+        if self.prompt.audio is not None:
+            check_recording(self.prompt.audio)
+            is_state = self.prompt.audio.suffix == ".safetensors"
+            write, name = (shutil.copyfile, STATE) if is_state else (write_recording, REFERENCE)
+            write(self.prompt.audio, directory / name)
+        elif self._named_voice():  # its state, as the model has it
+            write = official("models.model_state").export_model_state
+            write(self._spoken_by.state, directory / STATE)
