@@ -195,20 +195,24 @@ def test_the_speed_gate_takes_the_low_end_of_the_interval(
     size = {"reference_bytes": 100, "candidate_bytes": 27}
     memory = {role: {"model_bytes": 100} for role in ("reference", "candidate")}
     speed = {"ratio": 1.6, "interval": [*interval], "p50_ratio": 1.6}
-    found = {"size": size, "latency": speed, "memory": memory}
+    found = {"size": size, "latency": speed, "memory": memory, "first_audio": {"interval": [1, 2]}}
     assert judge(found, read_gates("cost")).passed is passed
 
 
 def test_a_report_without_an_interval_fails_the_speed_gate() -> None:
     """Reports of before it was measured have a median only."""
     size = {"reference_bytes": 100, "candidate_bytes": 27}
-    found = {"size": size, "latency": {"interval": None, "p50_ratio": 1.6}}
+    unmeasured = {"interval": None, "p50_ratio": 1.6}
+    found = {"size": size, "latency": unmeasured, "first_audio": unmeasured}
     failed = {
         r.gate.metric: r.reason for r in judge(found, read_gates("cost")).rows if not r.passed
     }
+    reason = (
+        "nothing was judged: too little was measured for an interval; evaluate with more timed runs"
+    )
     assert failed == {
-        "latency.interval.0": "nothing was judged: too little was measured for an interval; "
-        "evaluate with more timed runs",
+        "latency.interval.0": reason,
+        "first_audio.interval.0": reason,
         "memory.candidate.model_bytes": None,
     }
 
