@@ -37,6 +37,8 @@ def run(options: Namespace) -> Output:
     path = Path(options.output)
     if options.output != "-":
         check_replaceable(path, force=options.force)
+    elif options.json:
+        raise ModelError("standard output takes samples or JSON; give --output a file for JSON")
     voice = load(options.model)
     if not isinstance(voice, OnnxVoice):
         raise ModelError(f"'{options.model}' is no voice of ONNX graphs, and only these stream")

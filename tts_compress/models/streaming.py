@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from tts_compress.models.contract.schema import Spectrum
 
 STREAM_NAME = "stream/stream.json"
-"""What a voice's stages need, beside its files."""
+"""Settings of a voice's stages, beside its files."""
 
 _MOST = 1 << 16
 """Most steps that a stage in a file may need at once."""
@@ -124,7 +124,7 @@ def spectrum_stage(spectrum: Spectrum) -> tuple[Stage, Run]:
 
 @dataclass(slots=True)
 class Streamer:
-    """What speaks chunk by chunk, once the inputs of the graph that makes the sound are there."""
+    """An open voice that speaks chunk by chunk, of the inputs of the graph that makes the sound."""
 
     sample_rate: int
     stages: Sequence[Stage]
@@ -136,7 +136,7 @@ class Streamer:
     """Returns named tensors of a call; None where the first stage reads the graph's own inputs."""
 
     pace: Pace | None = None
-    """What chunks take on this machine; None is measured with the first utterance."""
+    """Time that chunks take on this machine; None until the first utterance measured it."""
 
     @property
     def hop(self) -> int:
@@ -185,7 +185,7 @@ def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
 
 
 class StreamRuntime:
-    """What a player does with a voice's stages.
+    """A player of a voice's stages.
 
     Args:
         stream: Yields the chunks of a text with a seed.

@@ -112,7 +112,7 @@ def observe_shapes(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) ->
 
 @dataclass(slots=True)
 class Field:
-    """What a graph's outputs are made of, as far back as every operator is local in time."""
+    """Tensors that a graph's outputs are made of, as far back as operators are local in time."""
 
     graph: Graph
     shapes: Shapes
@@ -204,7 +204,7 @@ _Reached = tuple[int, Mapping[str, tuple[int, int]], Mapping[str, Fraction]]
 
 
 class Context(NamedTuple):
-    """What outputs need of a tensor, in steps of it."""
+    """The steps of a tensor that outputs need."""
 
     first: int
     last: int

@@ -89,7 +89,7 @@ class StagedGraph:
     """A graph in parts."""
 
     encoder: onnx.ModelProto | None
-    """What runs once, returns the first stage's input, then the sides; None where these are the
+    """Runs once, and returns the first stage's input, then the sides; None where these are the
     graph's own inputs."""
 
     stages: tuple[Stage, ...]
