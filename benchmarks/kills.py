@@ -55,7 +55,7 @@ timing_texts = 1
 _TORCHS = "torchinductor_"
 """torch keeps a folder of this name for all processes of a user."""
 
-_TIMES = {"latency", "rtf", "memory", "load", "stages", "environment"}
+_TIMES = {"latency", "first_audio", "rtf", "memory", "load", "stages", "environment"}
 
 
 @dataclass(frozen=True, slots=True)
