@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.command import Add, command
+from tests.measures import TIMED
 from tts_compress.artifact import read_manifest, sha256_of
 from tts_compress.evaluation.result import read_report
 
@@ -55,7 +56,7 @@ timing_texts = 1
 _TORCHS = "torchinductor_"
 """torch keeps a folder of this name for all processes of a user."""
 
-_TIMES = {"latency", "first_audio", "rtf", "memory", "load", "stages", "environment"}
+_TIMES = TIMED | {"environment"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from tts_compress.evaluation.samples import resample
 pytestmark = pytest.mark.slow
 
 _MOST_LOST = 0.1
-"""Of the mean opinion predicted by DNSMOS P.835, 1 to 5."""
+"""Largest loss of the mean opinion that DNSMOS P.835 predicts, from 1 to 5."""
 
 _TIMED = 250
 """Frames that are timed, three seconds."""

@@ -19,6 +19,7 @@ import pytest
 import soundfile
 from threadpoolctl import threadpool_info, threadpool_limits
 
+from tests.measures import TIMED
 from tts_compress.artifact import sha256_of
 from tts_compress.audio import read_wav
 from tts_compress.errors import ArtifactError, EvaluationError, TTSCompressWarning
@@ -44,11 +45,9 @@ if TYPE_CHECKING:
 
     from tts_compress.progress import Progress
 
-_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
-
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
-    return evaluation.model_dump(mode="json", exclude=_TIMINGS)
+    return evaluation.model_dump(mode="json", exclude=TIMED)
 
 
 @pytest.fixture

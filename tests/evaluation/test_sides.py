@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.measures import TIMED
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite
 from tts_compress.evaluation.analysis import Analyzer
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _RECOGNIZER = Analyzer(
     kind="recognizer", given="pocketsphinx", setting="en-us", description="tone reader 1"
 )
-_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 
 
 @pytest.mark.usefixtures("untimed")
@@ -67,7 +67,7 @@ def test_shares_are_the_whole_evaluation(
     assert (log.read_text(), heard.read_text()) == (spoken, recognized)
     # From the same store, so that this one speaks nothing, either; other tests compare stores.
     whole = evaluate(*models, suite=small_suite, options=replace(fast_options, work=merged))
-    assert found.model_dump(exclude=_TIMINGS) == whole.model_dump(exclude=_TIMINGS)
+    assert found.model_dump(exclude=TIMED) == whole.model_dump(exclude=TIMED)
     assert found.latency.reference.p50_ms == pytest.approx(300.0), "the times are the earlier ones"
 
 

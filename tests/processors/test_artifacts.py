@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.processors
 
 _TEXT, _LONGER = "Go.", "The quick brown fox."
-"""What is spoken, and what durations are decided of."""
+"""The spoken text, and the text that durations are decided of."""
 
 _PORTABLE = "int8-qdq"
 """`int8` in standard operators (`--format qdq`)."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.measures import TIMED
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
@@ -17,13 +18,12 @@ from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import plan_sweep, run_units
 
-_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 _QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 
 
 def _report(output: Path) -> dict[str, Any]:
     (path,) = output.glob("reports/*/*/report.json")
-    return read_report(path).model_dump(mode="json", exclude=_TIMINGS)
+    return read_report(path).model_dump(mode="json", exclude=TIMED)
 
 
 @pytest.mark.slow

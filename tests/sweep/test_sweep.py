@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
+from tests.measures import TIMED
 from tests.sweep.conftest import InProcessPool, InProcessRunner
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
 from tts_compress.sweep.plan import OpenPlan
 from tts_compress.sweep.run import Planned, merge, merge_shares, plan_sweep, run_share, run_sweep
-
-_TIMINGS = {"latency", "first_audio", "rtf", "memory", "load", "stages"}
 
 
 @pytest.fixture
@@ -45,7 +44,7 @@ def _executions(planned: Planned) -> dict[str, int]:
 
 def _reports(output: Path) -> list[dict[str, Any]]:
     paths = sorted(output.glob("reports/*/*/report.json"))
-    return [read_report(path).model_dump(mode="json", exclude=_TIMINGS) for path in paths]
+    return [read_report(path).model_dump(mode="json", exclude=TIMED) for path in paths]
 
 
 @pytest.mark.usefixtures("made_up")

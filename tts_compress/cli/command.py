@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tts_compress.models.base import Model
+    from tts_compress.models.onnx_model import OnnxVoice
 
     OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
     ModelT = TypeVar("ModelT", bound=Model)
@@ -235,3 +236,16 @@ def prompted(model: ModelT, options: Namespace) -> ModelT:
     if not isinstance(model, TTSModel) or model.speaking.prompt is None:
         raise ModelError(f"'{model.spec}' speaks by no prompt; leave reference and description out")
     return model.speaking_as(Speaking(prompt=prompt))
+
+
+def streaming(model: object, named: str) -> OnnxVoice:
+    """Return a model that can speak chunk by chunk.
+
+    Raises:
+        ModelError: It cannot: it is no voice of ONNX graphs.
+    """
+    from tts_compress.models.onnx_model import OnnxVoice
+
+    if not isinstance(model, OnnxVoice):
+        raise ModelError(f"'{named}' is no voice of ONNX graphs, and only these stream")
+    return model

@@ -9,7 +9,7 @@ Examples:
 from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.command import Command, Option, Output, required_output
+from tts_compress.cli.command import Command, Option, Output, required_output, streaming
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
@@ -35,11 +35,9 @@ def run(options: Namespace) -> Output:
     model = load(options.model)
     if options.stream:
         from tts_compress.export.stream import export_stream
-        from tts_compress.models.onnx_model import OnnxVoice
 
-        if not isinstance(model, OnnxVoice):
-            raise ModelError(f"'{options.model}' is no ONNX voice; --stream takes only these")
-        return _written(export_stream(model, options.output, force=options.force))
+        voice = streaming(model, options.model)
+        return _written(export_stream(voice, options.output, force=options.force))
     if not isinstance(model, TorchModel):
         raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
     from tts_compress.export import export, record_feeds

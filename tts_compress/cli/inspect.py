@@ -11,8 +11,8 @@ from __future__ import annotations
 from argparse import BooleanOptionalAction, Namespace
 from typing import TYPE_CHECKING
 
-from tts_compress.cli.command import MODEL, PROMPT, Command, Option, Output, prompted
-from tts_compress.errors import ModelError, TTSCompressError
+from tts_compress.cli.command import MODEL, PROMPT, Command, Option, Output, prompted, streaming
+from tts_compress.errors import TTSCompressError
 from tts_compress.terminal import tell
 
 if TYPE_CHECKING:
@@ -42,15 +42,12 @@ def run(options: Namespace) -> Output:
         stage_table,
     )
     from tts_compress.models import open_model
-    from tts_compress.models.onnx_model import OnnxVoice
 
     model = prompted(open_model(options.model), options)
     inspection = inspect_model(model, _shares(model, wanted=options.time))
     parts = inspection_tables(inspection)
     if options.stages:
-        if not isinstance(model, OnnxVoice):
-            raise ModelError(f"'{options.model}' is no voice of ONNX graphs, and only these stream")
-        inspection |= {"stages": cut_stages(model)}
+        inspection |= {"stages": cut_stages(streaming(model, options.model))}
         parts.append(stage_table(inspection["stages"]))
     return Output(inspection, parts)
 

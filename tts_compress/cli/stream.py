@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.command import MODEL, Command, Option, Output
+from tts_compress.cli.command import MODEL, Command, Option, Output, streaming
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
@@ -31,7 +31,6 @@ def run(options: Namespace) -> Output:
     from tts_compress.cli.synthesize import check_replaceable
     from tts_compress.models import load
     from tts_compress.models.base import Speaking
-    from tts_compress.models.onnx_model import OnnxVoice
     from tts_compress.models.streaming import joined
 
     path = Path(options.output)
@@ -39,10 +38,9 @@ def run(options: Namespace) -> Output:
         check_replaceable(path, force=options.force)
     elif options.json:
         raise ModelError("standard output takes samples or JSON; give --output a file for JSON")
-    voice = load(options.model)
-    if not isinstance(voice, OnnxVoice):
-        raise ModelError(f"'{options.model}' is no voice of ONNX graphs, and only these stream")
-    voice = voice.speaking_as(Speaking(speaker=options.speaker))
+    voice = streaming(load(options.model), options.model).speaking_as(
+        Speaking(speaker=options.speaker)
+    )
     chunks = voice.stream(options.text, seed=options.seed)
     if options.output != "-":
         write_wav(path, joined(chunks))

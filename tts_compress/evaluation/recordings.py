@@ -217,7 +217,8 @@ def evaluate_audio(
                 chosen.seeds[0],
             )
         doubts = find_doubts(whole)
-        if (why := lacks_renderings(whole.model_dump())) is not None:
+        document = whole.model_dump(include={"suite", "reference", "distortion"})
+        if (why := lacks_renderings(document)) is not None:
             doubts.append(f"distortion: {why}")
         whole = completed(whole, doubts, watch, blame)
         if folder is not None:

@@ -39,8 +39,7 @@ _RANGES = 10
 """Ranges of 8 mel bands, of which each can be louder or softer by itself."""
 
 _NEAR_S = 0.06
-"""A range is compared with the loudest or softest that the other side has as near: renderings of
-one voice, each aligned with the other, differ by 3 dB then at most."""
+"""A range is compared with the loudest or softest that the other side has as near."""
 
 _BRIEF_S = 0.035
 """Time over which the difference is averaged."""

@@ -58,9 +58,10 @@ def open_session(
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
     for name, value in options.items():
-        settings.add_session_config_entry(name, value) if "." in name else setattr(
-            settings, name, value
-        )
+        if "." in name:
+            settings.add_session_config_entry(name, value)
+        else:
+            setattr(settings, name, value)
     source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
     try:
         return onnxruntime.InferenceSession(source, settings, providers=["CPUExecutionProvider"])

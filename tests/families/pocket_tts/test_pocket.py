@@ -74,7 +74,7 @@ def test_speech_ends_where_the_head_says(tiny_pocket: PocketModel) -> None:
 
 
 def test_answers_are_those_of_the_official_steps(tiny_pocket: PocketModel) -> None:
-    """What it reads without noise are its own latents, one step later."""
+    """Latents that it reads without noise are its own, one step later."""
     assert isinstance(tiny_pocket, LatentModel)
     path = tiny_pocket.generate_latents(_TEXT, seed=None)
     reading = tiny_pocket.read_latents(_TEXT, path)

@@ -136,7 +136,7 @@ def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("pace", [Pace(0.0, 0.001), Pace(0.05, 0.004), Pace(0.01, 0.02)])
 def test_sound_never_runs_out(pace: Pace) -> None:
-    """Of the last machine, which is slower than speech, most is there before the first sound."""
+    """On the last machine, slower than speech, most is there before the first sound."""
     frame_s, frames = 0.0116, 1000
     ends = [*chunk_ends(frames, pace, frame_s, first=9, most=130)]
     assert ends[-1] == frames
