@@ -193,8 +193,10 @@ def test_the_steps_on_the_demo_voice(action: dict[str, Any], tmp_path: Path) -> 
     assert runner.outputs["passed"] == "false"
     assert "::error title=tts-compress gate cost::speed, times the reference's" in runner.printed
     comment = (tmp_path / runner.outputs["comment"]).read_text(encoding="utf-8")
-    assert comment.splitlines()[0] == (
-        "## tts-compress-out/model (int8-weight-only): 3 of 8 gates failed"
+    # The speed and the two that are not judged; the first sound, unless it happens to be early.
+    assert re.fullmatch(
+        r"## tts-compress-out/model \(int8-weight-only\): [34] of 9 gates failed",
+        comment.splitlines()[0],
     )
     assert comment.count("nothing was judged: too little was measured for an interval") == 2
     assert runner.summary.read_text(encoding="utf-8") == f"# Another step\n{comment}"
