@@ -10,7 +10,7 @@ import pytest
 from tts_compress.compression import compress
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
 from tts_compress.compression.manifest import Job
-from tts_compress.compression.quality import Option, choose, select
+from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
@@ -62,6 +62,17 @@ def test_a_selection_is_near_the_best_of_all(seed: int) -> None:
         if sum(option.energy for option in combination) <= 0.5
     )
     assert sum(option.saved for option in chosen.values()) >= 0.85 * best
+
+
+@pytest.mark.parametrize("exponent", [0.35, 0.5, 0.8])
+@pytest.mark.parametrize("scale", [0.2, 1.0, 4.0])
+def test_budgets_reach_most_of_a_bound_within_the_tries(scale: float, exponent: float) -> None:
+    """Errors that do not add up exactly as energies use another share than predicted."""
+    shares, budget = dict[float, float](), 1.0
+    for _ in range(6):
+        shares[budget] = scale * budget**exponent
+        budget = next_budget(shares)
+    assert any(0.72 <= share <= 0.85 for share in shares.values())
 
 
 def test_what_moves_lengths_is_never_selected() -> None:

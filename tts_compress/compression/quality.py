@@ -110,20 +110,27 @@ def _fit(
     """Return the choice of formats that uses a bound best."""
     options = _options(bench, comparison, whole, bound, progress)
     best = _measured(bench, comparison, _with_rules(whole, _rules(o[-1] for o in options.values())))
-    budget, kept, broken = 1.0, 0.0, inf
+    budget, shares = 1.0, dict[float, float]()
     for _ in range(_TRIES):
         chosen = select(options, budget)
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
-        share = tried[2].share(bound)
+        shares[budget] = share = tried[2].share(bound)
         if best[2].share(bound) <= share <= _MOST:
             best = tried
         if 0.9 * _AIM <= share <= _MOST:
             break
-        kept, broken = (max(kept, budget), broken) if share < _AIM else (kept, min(broken, budget))
-        step = min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
-        # Within what is known to keep and to break the bound, half-way in decibels.
-        budget = sqrt(kept * broken) if kept and broken < inf else budget * step
+        budget = next_budget(shares)
     return best
+
+
+def next_budget(shares: Mapping[float, float]) -> float:
+    """Return the budget to try after others, from the shares of the bound that those used."""
+    kept = max((budget for budget, share in shares.items() if share < _AIM), default=0.0)
+    broken = min((budget for budget, share in shares.items() if share >= _AIM), default=inf)
+    if kept and broken < inf:
+        return sqrt(kept * broken)  # half-way in decibels
+    budget, share = list(shares.items())[-1]
+    return budget * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
 
 
 def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str, OptionT]:
