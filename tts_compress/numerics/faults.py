@@ -24,7 +24,7 @@ _PINNED_FROM = 0.02
 _BENDS_DB = -12.0
 """Bends of the sound that hide a click beside them, relative to it."""
 
-_MORE = 1.5
+_MORE = 2.0
 """Factor by which a candidate bends more than its reference within 2 ms where it has a click."""
 
 _STEP_S = 0.0025
