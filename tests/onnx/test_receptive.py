@@ -117,3 +117,14 @@ def test_what_reads_the_whole_time_ends_the_walk_by_name(name: str) -> None:
         assert field.axis("x") is None, "it takes one length only"
     else:
         assert "under-test" in field.end
+
+
+def test_what_has_other_axes_in_each_call_ends_the_walk_by_name() -> None:
+    model = _graph("Mul", [], {})
+    model.graph.node[0].input.append("factor")
+    model.graph.input.append(helper.make_tensor_value_info("factor", TensorProto.FLOAT, None))
+    factors = (_weight(1), _weight(4, 1))
+    calls = [_call(n) | {"factor": factor} for n, factor in zip(_LENGTHS, factors, strict=True)]
+    field = walk(Graph(model), observe_shapes(model, calls, "gain"), ["y"])
+    assert "under-test" in field.end
+    assert "reads what has no shape" in field.end

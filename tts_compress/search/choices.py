@@ -10,7 +10,7 @@ from typing import Any
 from tts_compress.compression.quality import Option, select
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.family import find_recipe, schemes_of
-from tts_compress.recipes.formats import Activations, Algorithm, Weights, find_scheme
+from tts_compress.recipes.formats import Activations, Weights, find_scheme
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern
 from tts_compress.search.outcome import Sensitivity
 
@@ -89,14 +89,7 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
 def _format_of(rule: Rule) -> Format:
     values = {key: getattr(rule, key) for key in _KEYS}
     defaults = {key: Rule.model_fields[key].default for key in _KEYS}
-    plain = values["algorithm"] == Algorithm.RTN and values["weights"] != Weights.INT4
-    return Format(
-        tuple(
-            (key, value)
-            for key, value in values.items()
-            if value != defaults[key] and not (plain and key == "group_size")
-        )
-    )
+    return Format(tuple((key, value) for key, value in values.items() if value != defaults[key]))
 
 
 def _is_usual(form: Format) -> bool:

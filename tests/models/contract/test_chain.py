@@ -11,9 +11,11 @@ import pytest
 from tts_compress.artifact import TrainingRecord
 from tts_compress.compression import compress, compress_trained
 from tts_compress.compression.hybrid import compressed_components, hybrids
+from tts_compress.errors import ModelError
 from tts_compress.inspection.components import time_shares
 from tts_compress.models import load
 from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.search.sensitivity import single_graph
 
 
 def test_a_chain_speaks_what_its_graphs_make_one_after_the_other(
@@ -128,3 +130,8 @@ def test_graphs_in_a_loop_are_trained_and_those_of_durations_are_not(
     assert isinstance(small.manifest.training, TrainingRecord)
     sizes = [len(voice.synthesize("Go on.", seed=0).samples) for voice in (original, small)]
     assert sizes[0] == sizes[1]
+
+
+def test_a_chain_is_not_searched_layer_by_layer(make_matcha: Callable[..., Path]) -> None:
+    with pytest.raises(ModelError, match="not a voice of a single ONNX graph.*evaluate --blame"):
+        single_graph(load(make_matcha()))

@@ -40,7 +40,7 @@ class Duration(Record):
 def _observe_durations(audios: Audios) -> tuple[int, int]:
     """Return the symbols with equal frames and all symbols; none where they are not known."""
     before, after = audios.reference.durations, audios.candidate.durations
-    if before is None or after is None or not len(before) or not len(after):
+    if before is None or after is None:
         return 0, 0
     return int((before == after).sum()) if len(before) == len(after) else 0, len(before)
 
