@@ -133,5 +133,5 @@ def test_graphs_in_a_loop_are_trained_and_those_of_durations_are_not(
 
 
 def test_a_chain_is_not_searched_layer_by_layer(make_matcha: Callable[..., Path]) -> None:
-    with pytest.raises(ModelError, match="not a voice of a single ONNX graph.*evaluate --blame"):
+    with pytest.raises(ModelError, match=r"not a voice of a single ONNX graph"):
         single_graph(load(make_matcha()))
