@@ -2,7 +2,7 @@
 
 import { idsOf } from "./phonemes.mjs";
 import { openVoice, speak, wav } from "./speech.mjs";
-import { openStages, speakStages } from "./stream.mjs";
+import { fetched, openVoice as openStages } from "./voice.mjs";
 
 const RUNS = 3;
 const $ = (id) => document.getElementById(id);
@@ -15,14 +15,7 @@ function say(text, kind = "") {
   $("status").dataset.kind = kind;
 }
 
-async function get(path) {
-  const response = await fetch(path).catch(() => null);
-  if (!response?.ok) {
-    const reason = response ? `the server answered ${response.status}` : "the server is gone";
-    throw new Error(`${path} cannot be fetched: ${reason}`);
-  }
-  return response;
-}
+const get = fetched(location.href);
 
 /** Fetch and open a voice, and show its box. */
 async function open(ort, entry) {
@@ -32,18 +25,19 @@ async function open(ort, entry) {
   $("voices").append(box);
   const began = performance.now();
   let size = 0;
-  const bytesOf = async (path) => {
-    const bytes = new Uint8Array(await (await get(path)).arrayBuffer());
+  const bytesOf = async (path, sha256) => {
+    const bytes = await get(path, sha256);
     size += bytes.length;
     return bytes;
   };
   const voice = entry.stages
-    ? await openStages(ort, (name) => bytesOf(`${entry.stages}/${name}`))
+    ? await openStages(ort, (name, sha256) => bytesOf(`${entry.stages}/${name}`, sha256))
     : await openVoice(ort, await bytesOf(entry.file));
   show("size", megabytes(size));
   show("open", seconds((performance.now() - began) / 1000));
+  if (entry.stages) show("checked", `right, on ${voice.provider}`);
   const say = entry.stages
-    ? (ids, scales) => speakStages(ort, voice, ids, scales)
+    ? (ids, scales) => voice.speak(ids, { scales })
     : async function* (ids, scales) { yield await speak(ort, voice, ids, scales); };
   return { ...entry, say, show, bytes: size, player: box.querySelector("audio") };
 }
@@ -98,7 +92,7 @@ async function start() {
   if (typeof WebAssembly === "undefined") throw new Error("this browser has no WebAssembly");
   say("loading onnxruntime-web …");
   const ort = await import("./ort/ort.wasm.min.mjs");
-  const page = await (await get("page.json")).json();
+  const page = JSON.parse(new TextDecoder().decode(await get("page.json")));
   const phonemize = await phonemizer(page);
   for (const { text } of page.sentences) $("sentence").append(new Option(text));
   const voices = [];

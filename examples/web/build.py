@@ -17,7 +17,6 @@ from tts_compress.models.onnx_model import OnnxVoice
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"
-PAGE = ("index.html", "app.mjs", "phonemes.mjs", "speech.mjs", "stream.mjs")
 RUNTIME = ("ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm")
 SENTENCES = (
     "Hello there, and thank you for listening to this.",
@@ -38,8 +37,8 @@ def build(spec: str, scheme: str, folder: Path, *, typed: bool) -> None:
     small = compress(original, scheme=scheme)
     assert isinstance(small, OnnxVoice), "what is made of a voice is one"
     shutil.copytree(MODULES / "onnxruntime-web" / "dist", folder / "ort", ignore=_others)
-    for name in PAGE:
-        shutil.copyfile(HERE / name, folder / name)
+    for path in (HERE / "index.html", *HERE.glob("*.mjs")):
+        shutil.copyfile(path, folder / path.name)
     if typed:
         shutil.copyfile(MODULES / "phonemizer" / "dist" / "phonemizer.js", folder / "phonemizer.js")
     voices = []

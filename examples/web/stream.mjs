@@ -3,29 +3,40 @@
 import { SESSION } from "./speech.mjs";
 
 /** Open the stages; `get` returns the bytes of a file of the `stream` folder. */
-export async function openStages(ort, get) {
+export async function openStages(ort, config, get, provider = "wasm") {
   ort.env.wasm.numThreads = 1;
-  const config = JSON.parse(new TextDecoder().decode(await get("stream.json")));
   const externalData = [{ path: "weights.bin", data: await get("weights.bin") }];
-  const open = async (name) =>
-    ort.InferenceSession.create(await get(name), { ...SESSION, externalData });
+  const sessions = [];
+  const open = async (name) => {
+    const options = { ...SESSION, executionProviders: [provider], externalData };
+    sessions.push(await ort.InferenceSession.create(await get(name), options));
+    return sessions.at(-1);
+  };
   const encoder = await open(config.encoder);
   const stages = [];
   for (const stage of config.stages) stages.push({ ...stage, session: await open(stage.graph) });
-  return { config, encoder, stages };
+  return { config, encoder, stages, sessions };
 }
 
-/** Yield the sound of phoneme ids in chunks, each a Float32Array in [-1, 1]. */
-export async function* speakStages(ort, voice, ids, scales) {
+/**
+ * Yield the sound of phoneme ids in chunks, each a Float32Array in [-1, 1].
+ * @param inputs numbers for other inputs than the voice's usual ones, by the input's name
+ */
+export async function* speakStages(ort, voice, ids, inputs = {}) {
   const { config, stages } = voice;
   const feeds = {};
-  for (const [name, [kind, type]] of Object.entries(config.inputs)) {
-    const value = kind === "ids" ? ids : kind === "length" ? [ids.length] : scales ?? kind;
-    const dims = kind === "ids" ? [1, ids.length] : [value.length];
-    const data = type === "int64" ? BigInt64Array.from(value, BigInt) : Float32Array.from(value);
-    feeds[name] = new ort.Tensor(type, data, dims);
+  for (const [name, [usual, type]] of Object.entries(config.inputs)) {
+    const known = { ids: [ids], length: [ids.length] };
+    const value = inputs[name] ?? (typeof usual === "string" ? known[usual] : usual);
+    const numbers = [value].flat(Infinity);
+    const data = type === "int64" ? BigInt64Array.from(numbers, BigInt) : Float32Array.from(numbers);
+    feeds[name] = new ort.Tensor(type, data, shape(value));
   }
   const made = { ...feeds, ...(await voice.encoder.run(feeds)) };
+  if (!stages.length) {
+    yield made[config.output].data;
+    return;
+  }
   const kept = [made[stages[0].reads[0]], ...stages.map(() => null)];
   const begins = stages.map(() => 0);
   const done = stages.map(() => 0);
@@ -66,6 +77,9 @@ export async function* speakStages(ort, voice, ids, scales) {
     kept[stages.length] = null;
   }
 }
+
+/** Return the sizes of nested arrays. */
+const shape = (value) => (Array.isArray(value) ? [value.length, ...shape(value[0])] : []);
 
 /** Return a stretch of a tensor along an axis, with zeros behind it to a width. */
 function cut(ort, tensor, axis, begin, end, width = end - begin) {

@@ -2,6 +2,7 @@
 
 Examples:
     export out/demo-int8 --stream --output out/demo-stream
+    export out/kokoro-int8 --web --output out/kokoro-web
     export f5-tts:DIR --output out/f5-onnx --feeds en
     export parler-tts:DIR --output out/dac-onnx
 """
@@ -14,7 +15,10 @@ from tts_compress.errors import ModelError
 
 COMMAND = Command(
     __doc__,
-    Option("model", "'f5-tts:…' or 'parler-tts:…', not compressed; with --stream any ONNX voice"),
+    Option(
+        "model",
+        "'f5-tts:…' or 'parler-tts:…', not compressed; with --stream or --web any ONNX voice",
+    ),
     required_output("--output DIR", "new directory"),
     Option(
         "--feeds SET",
@@ -22,6 +26,7 @@ COMMAND = Command(
         "for `quantize onnx:GRAPH --calibration GRAPH.npz`",
     ),
     Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
+    Option("--web", "the same for examples/web; a voice that cannot stream is a single stage"),
     Option("--force", "replace what is there"),
 )
 
@@ -33,11 +38,12 @@ def run(options: Namespace) -> Output:
     from tts_compress.recipes.recipe import read_calibration_set
 
     model = load(options.model)
-    if options.stream:
+    if options.stream or options.web:
         from tts_compress.export.stream import export_stream
 
         voice = streaming(model, options.model)
-        return _written(export_stream(voice, options.output, force=options.force))
+        files = export_stream(voice, options.output, whole=options.web, force=options.force)
+        return _written(files)
     if not isinstance(model, TorchModel):
         raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
     from tts_compress.export import export, record_feeds

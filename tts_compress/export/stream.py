@@ -1,7 +1,8 @@
 """A voice's files with its sound's graph in stages beside them, for players that stream.
 
 `stream/` holds the encoder, the stages, all their weights in one file that a runtime maps into
-memory, and `stream.json`. The unsplit voice is there, too, for programs that know no stages.
+memory, and `stream.json`, which states what to give them, a canary, and each file's SHA-256. The
+unsplit voice is there, too, for programs that know no stages.
 """
 
 import json
@@ -13,21 +14,29 @@ from typing import Any
 import onnx
 from onnx.external_data_helper import convert_model_to_external_data
 
-from tts_compress.artifact import atomic_directory
+from tts_compress.artifact import atomic_directory, sha256_of
+from tts_compress.errors import ModelError
+from tts_compress.export.canary import make_canary
 from tts_compress.models.onnx_model import OnnxVoice
 from tts_compress.models.streaming import STREAM_NAME, chunk_bounds
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.stages import StagedGraph
 
 _WEIGHTS = "weights.bin"
 _SMALLEST = 4096
 """Bytes of a weight that is kept outside its graph: a page."""
 
 
-def export_stream(voice: OnnxVoice, directory: Path | str, *, force: bool = False) -> list[Path]:
+def export_stream(
+    voice: OnnxVoice, directory: Path | str, *, whole: bool = False, force: bool = False
+) -> list[Path]:
     """Write a voice's files and `stream/`.
 
     Args:
         voice: A voice of graphs, compressed or not.
         directory: The directory to create.
+        whole: A voice of one graph that is not local in time is that graph and no stages, which
+            speaks whole texts.
         force: Replace an earlier export.
 
     Returns:
@@ -37,7 +46,7 @@ def export_stream(voice: OnnxVoice, directory: Path | str, *, force: bool = Fals
         ModelError: Most of the voice is not local in time; the operator is named.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
-    target, cut = Path(directory), voice.cut()
+    target, cut = Path(directory), _cut(voice, whole=whole)
     with atomic_directory(target, marker=STREAM_NAME, force=force) as partial:
         saved = voice.save(partial / "voice")
         for path in saved.iterdir():
@@ -52,9 +61,19 @@ def export_stream(voice: OnnxVoice, directory: Path | str, *, force: bool = Fals
             _write(model, folder / name)
         (folder / _WEIGHTS).chmod(0o644)  # onnx makes files that only their owner can read
         content = _settings(voice, cut.stages, [name for name, _ in named])
+        content["sha256"] = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
         text = json.dumps(content, indent=1)
         (partial / STREAM_NAME).write_text(f"{text}\n", encoding="utf-8")
     return [target / STREAM_NAME, *((target / STREAM_NAME).parent / name for name, _ in named)]
+
+
+def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
+    try:
+        return voice.cut()
+    except ModelError:
+        if not whole or len(voice.parts) > 1 or voice.parts[""].spectrum is not None:
+            raise
+    return StagedGraph(encoder=copy_model(voice.graph()), stages=(), models=(), share=0.0)
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
@@ -66,19 +85,21 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any]:
     """Return what a player has to know."""
     spectrum = [*voice.parts.values()][-1].spectrum
-    first, most = chunk_bounds(voice.sample_rate, stages)
+    first, most = chunk_bounds(voice.sample_rate, stages) if stages else (0, 0)
     return {
         "format_version": 1,
         "sample_rate": voice.sample_rate,
         "first_frames": first,
         "most_frames": most,
         "inputs": _inputs(voice),
+        "output": [*voice.parts.values()][-1].output,
         "encoder": graphs[0] if len(graphs) > len(stages) else None,
         "stages": [
             {"graph": name, **asdict(stage)}
-            for name, stage in zip(graphs[-len(stages) :], stages, strict=True)
+            for name, stage in zip(graphs[len(graphs) - len(stages) :], stages, strict=True)
         ],
         "spectrum": None if spectrum is None else spectrum.model_dump(mode="json"),
+        "canary": make_canary(voice) if len(voice.parts) == 1 and spectrum is None else None,
     }
 
 

@@ -1,0 +1,85 @@
+/**
+ * A voice that `tts-compress export --web` wrote: fetched once, tried with each provider until one
+ * makes the right sound, and heard before all of it is there.
+ */
+
+import { problem } from "./canary.mjs";
+import { openStages, speakStages } from "./stream.mjs";
+
+/** Return a function that gets a file of a folder, from the browser's cache where it is there. */
+export function fetched(base) {
+  return async (name, sha256) => {
+    const url = new URL(name, base);
+    const key = new URL(`?sha256=${sha256}`, url); // another file of that name is another entry
+    const store = sha256 && globalThis.caches ? await caches.open("tts-compress").catch(() => null) : null;
+    const kept = await store?.match(key);
+    if (kept) return new Uint8Array(await kept.arrayBuffer());
+    const response = await fetch(url).catch(() => null);
+    if (!response?.ok) {
+      const reason = response ? `the server answered ${response.status}` : "the server is gone";
+      throw new Error(`${url.pathname.slice(1)} cannot be fetched: ${reason}`);
+    }
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    await store?.put(key, new Response(bytes)).catch(() => null); // a full disk is no error
+    return bytes;
+  };
+}
+
+/**
+ * Open a voice with the first provider that makes the right sound.
+ * @param ort onnxruntime-web; its build for WebGPU where that is among the providers
+ * @param source the URL of the folder with `stream.json`, or a function of a file's name that returns its bytes
+ * @param providers names for onnxruntime, the preferred one first
+ * @returns `{ sampleRate, provider, left, speak }`, where `left` names the providers that failed, with the reason,
+ *   and `speak(ids, inputs)` yields chunks of mono samples in [-1, 1], each a Float32Array
+ */
+export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
+  const get = typeof source === "function" ? source : fetched(new URL(source, globalThis.location?.href));
+  const config = JSON.parse(new TextDecoder().decode(await get("stream.json")));
+  const left = [];
+  for (const provider of providers) {
+    try {
+      const voice = await openStages(ort, config, (name) => get(name, config.sha256[name]), provider);
+      const speak = (ids, inputs) => speakStages(ort, voice, ids, inputs);
+      const reason = await problem(config.canary, speak);
+      if (!reason) return { sampleRate: config.sample_rate, provider, left, speak };
+      left.push({ provider, reason });
+      for (const session of voice.sessions) await session.release();
+    } catch (error) {
+      left.push({ provider, reason: error.message });
+    }
+  }
+  throw new Error(left.map(({ provider, reason }) => `${provider}: ${reason}`).join("; "));
+}
+
+/** Open a voice in a worker, so that the page stays quick while it speaks; arguments as above, by URLs. */
+export async function openInWorker(runtime, folder, options = {}) {
+  const worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module" });
+  const absolute = (url) => new URL(url, location.href).href;
+  const answers = [];
+  let [wake, last] = [() => {}, 0];
+  worker.onmessage = ({ data }) => (answers.push(data), wake());
+  worker.onerror = ({ message }) => (answers.push({ id: last, error: message || "it cannot be loaded" }), wake());
+  /** Ask for something; yield what it answers until that is null. */
+  async function* ask(request) {
+    const id = ++last;
+    worker.postMessage({ id, ...request });
+    try {
+      for (;;) {
+        while (!answers.length) await new Promise((done) => (wake = done));
+        const answer = answers.shift();
+        if (answer.id !== id) continue; // of a sentence that nobody listens to any more
+        if (answer.error) throw new Error(answer.error);
+        if (!answer.part) return;
+        yield answer.part;
+      }
+    } finally {
+      worker.postMessage({ stop: id });
+    }
+  }
+  const opened = await ask({ open: [absolute(runtime), absolute(folder), options] }).next().catch((error) => {
+    worker.terminate();
+    throw error;
+  });
+  return { ...opened.value, speak: (ids, inputs) => ask({ speak: [ids, inputs] }), close: () => worker.terminate() };
+}
