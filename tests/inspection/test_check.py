@@ -45,6 +45,12 @@ def _with_function() -> onnx.ModelProto:
     return model
 
 
+def _of_ir(version: int) -> onnx.ModelProto:
+    model = _graph("Relu")
+    model.ir_version = version
+    return model
+
+
 _GRAPHS = {
     "float": _graph("Conv", inputs=2),
     "half": _graph("Conv", inputs=2, element=TensorProto.FLOAT16),
@@ -56,6 +62,7 @@ _GRAPHS = {
     "function": _with_function(),
     "expanded": _graph("HardSwish"),
     "newer opset": _graph("Relu", opset=99),
+    "newer IR": _of_ir(14),
 }
 
 
@@ -78,7 +85,7 @@ def test_onnxruntime_opens_what_it_is_said_to_play(
         opened = True
     except ModelError:
         opened = False
-    assert opened == (name not in {"double", "bfloat16", "unknown", "newer opset"})
+    assert opened == (name not in {"double", "bfloat16", "unknown", "newer opset", "newer IR"})
     lists_alone = "tts_compress.inspection.check.open_session"
     monkeypatch.setattr(lists_alone, lambda *_, **__: None)
     assert check_runtime(open_graph(_GRAPHS[name]), f"onnxruntime:{_INSTALLED}").plays == opened

@@ -109,6 +109,12 @@ def test_each_graph_of_a_chain_is_blamed_alone(
         assert name not in graphs or 0 < error < 0.2 * np.abs(expected).max()
 
 
+def test_a_chain_is_blamed_by_its_own_original(tiny: Any, make_matcha: Callable[..., Path]) -> None:
+    small = compress(load(make_matcha()), "int8-weight-only")
+    with pytest.raises(ModelError, match="has no graph 'hifigan_v2'"):
+        list(hybrids(tiny, small, ["hifigan_v2"]))
+
+
 def test_a_chain_is_trained_graph_by_graph(
     make_matcha: Callable[..., Path], tmp_path: Path, ids_set: Path
 ) -> None:

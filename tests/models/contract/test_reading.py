@@ -17,6 +17,7 @@ from tts_compress.config import data_names
 from tts_compress.errors import ModelError, RecipeError, TextError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import Speaking
+from tts_compress.models.contract.reading import resolved
 from tts_compress.models.contract.symbols import read_lexicon, read_vocabulary
 
 # A voice that no one has heard of: other names, a vocabulary in JSON, a speaker of two, tones.
@@ -53,6 +54,12 @@ def stranger(tmp_path: Path) -> Path:
     (folder / "letters.json").write_text(json.dumps(letters), encoding="utf-8")
     (folder / "contract.toml").write_text(_STRANGER, encoding="utf-8")
     return folder / "voice.onnx"
+
+
+def test_a_table_that_is_named_like_a_reference_stays_one(tmp_path: Path) -> None:
+    table = {"config": "scale", "role": "speed"}
+    assert resolved(table, {"config": {"scale": 2}}, tmp_path) == table
+    assert resolved({"config": "scale"}, {"config": {"scale": 2}}, tmp_path) == 2
 
 
 def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> None:

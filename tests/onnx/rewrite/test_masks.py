@@ -52,6 +52,12 @@ def test_masks_of_one_utterance_are_dropped(longest: str) -> None:
     assert counts == [2]
 
 
+def test_a_masked_output_keeps_its_name() -> None:
+    nodes = [*_mask("most"), make_node("Mul", "x mask", "y")]
+    model = build(nodes, {}, _CONSTANTS)
+    rewritten(lambda graph: single_utterance(graph) and drop_masks(graph), model, 0)
+
+
 def test_masked_attention_is_freed() -> None:
     nodes = [
         *_mask("most"),
