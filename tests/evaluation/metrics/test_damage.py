@@ -178,6 +178,12 @@ def _louder(audio: Audio) -> Audio:
     return _changed(audio, samples)
 
 
+def _higher(audio: Audio) -> Audio:
+    """Play it 3 % faster and so half a semitone higher."""
+    times = np.arange(0.0, len(audio.samples) - 1, 1.03)
+    return _changed(audio, np.interp(times, np.arange(len(audio.samples)), audio.samples))
+
+
 def _burst(audio: Audio) -> Audio:
     """Add 40 ms of noise, 10 dB softer than the speech around it."""
     part = _part(audio, 0.04)
@@ -229,6 +235,7 @@ PLANTED: list[tuple[str, Plant]] = [
     ("runaway", _run_on_for_long),
     ("length", _slower),
     ("level", _louder),
+    ("pitch", _higher),
     ("burst", _burst),
     ("hole", _muffled),
     ("onset", _pre_echo),

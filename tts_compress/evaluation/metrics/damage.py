@@ -104,6 +104,9 @@ class Damage(Record):
     level: Finding | None = None
     """Decibels by which 0.4 s of sound are louder or softer."""
 
+    pitch: Finding | None = None
+    """Cents by which the voice is higher or lower, in the median; a semitone is 100."""
+
     burst: Finding | None = None
     """Decibels by which a range of frequencies is louder for 35 ms than anywhere near."""
 
@@ -277,10 +280,10 @@ METRICS = (
             "Damaged utterances": "those with samples that stand still away from zero (pinned), a "
             "constant offset, samples that do not change inside the speech (frozen), clicks, a "
             "whistle, a pause, noise in the pauses (hiss), sound that is repeated, dropped, "
-            "missing at the end (truncation) or goes on behind it (runaway), another length or "
-            "level, noise in the speech (burst) or frequencies that are missing (hole), sound "
-            "before a sound (onset), or half of its words misheard, where the reference has none, "
-            "with this seed and another. What was not seen in so many utterances can still "
+            "missing at the end (truncation) or goes on behind it (runaway), another length, "
+            "level or pitch, noise in the speech (burst) or frequencies that are missing (hole), "
+            "sound before a sound (onset), or half of its words misheard, where the reference has "
+            "none, with this seed and another. What was not seen in so many utterances can still "
             "happen: the bound says how often.",
         },
     ),

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.metrics.f0 import track_pitch
+from tts_compress.numerics.pitch import track_pitch
 from tts_compress.numerics.spectra import log_mel, window_length
 
 
