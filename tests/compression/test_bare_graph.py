@@ -13,7 +13,7 @@ import pytest
 
 from tests.measures import snr_db
 from tts_compress.cli import main
-from tts_compress.compression import compress
+from tts_compress.compression import compress, is_feeds
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
@@ -244,3 +244,10 @@ assert audio.shape == (1, 1, 73) and numpy.isfinite(audio).all()
 """
     command = [sys.executable, "-c", program, str(folder / "vocoder.onnx")]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_a_file_of_arrays_is_known_by_the_end_of_its_name(tmp_path: Path) -> None:
+    assert is_feeds("feeds.npz")
+    assert is_feeds(tmp_path / "feeds.npz")
+    assert not is_feeds(tmp_path / "feeds.npz" / "texts.toml")
+    assert not is_feeds(None)

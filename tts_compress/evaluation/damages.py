@@ -161,7 +161,7 @@ def _length(both: Renderings) -> Size:
 
 def _pitch(both: Renderings) -> Size:
     """Return by how many cents the voice is higher or lower, from its first voiced moment on."""
-    moments = both.alignment.path * both.alignment.hop_s
+    moments = both.alignment.path.astype(np.float64) * both.alignment.hop_s
     cents, at_s = pitch_change(both.reference, both.candidate, moments)
     return abs(cents), at_s
 
