@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
+from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_bias, round_weight
 
 if TYPE_CHECKING:
     Weight = npt.NDArray[np.float32]
@@ -121,3 +121,8 @@ def test_torch_rounds_to_the_same_codes(weight: Weight, multiplied: bool, axis: 
     theirs = round_weight(torch.from_numpy(weight), axis, multiplied=multiplied)
     np.testing.assert_array_equal(theirs[0].numpy(), codes)
     np.testing.assert_array_equal(theirs[1].numpy(), scales)
+
+
+def test_a_bias_is_the_nearest_number_of_steps_of_the_accumulator() -> None:
+    bias, scales = np.array([0.6, -0.6, 0.4, 1e30], np.float32), np.array([1.0, 1.0, 0.25, 1e-3])
+    assert round_bias(bias, scales).tolist() == [1, -1, 2, 2**31 - 1]
