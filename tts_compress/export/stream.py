@@ -35,15 +35,16 @@ def export_stream(
     Args:
         voice: A voice of graphs, compressed or not.
         directory: The directory to create.
-        whole: A voice of one graph that is not local in time is that graph and no stages, which
-            speaks whole texts.
+        whole: For players that take a single graph: one that is not local in time is that graph
+            and no stages, which speaks whole texts.
         force: Replace an earlier export.
 
     Returns:
         The stages' files in the order in which they run, then `stream.json`.
 
     Raises:
-        ModelError: Most of the voice is not local in time; the operator is named.
+        ModelError: Most of the voice is not local in time, and the operator is named; or it has
+            several graphs and `whole` is asked for.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
     target, cut = Path(directory), _cut(voice, whole=whole)
@@ -68,12 +69,22 @@ def export_stream(
 
 
 def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
+    if whole and not _is_plain(voice):
+        raise ModelError(
+            f"'{voice.spec}' has several graphs, or makes spectra, which the browser's player does "
+            "not play; --stream writes its stages for `tts-compress stream`"
+        )
     try:
         return voice.cut()
     except ModelError:
-        if not whole or len(voice.parts) > 1 or voice.parts[""].spectrum is not None:
+        if not whole:
             raise
     return StagedGraph(encoder=copy_model(voice.graph()), stages=(), models=(), share=0.0)
+
+
+def _is_plain(voice: OnnxVoice) -> bool:
+    """Return True for a voice of one graph that makes samples."""
+    return len(voice.parts) == 1 and voice.parts[""].spectrum is None
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
@@ -99,7 +110,7 @@ def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any
             for name, stage in zip(graphs[len(graphs) - len(stages) :], stages, strict=True)
         ],
         "spectrum": None if spectrum is None else spectrum.model_dump(mode="json"),
-        "canary": make_canary(voice) if len(voice.parts) == 1 and spectrum is None else None,
+        "canary": make_canary(voice) if _is_plain(voice) else None,
     }
 
 

@@ -109,6 +109,13 @@ def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[...,
         next(voice.stream("ids: 5 6"))
 
 
+def test_a_page_plays_voices_of_one_graph(make_matcha: Callable[..., Path], tmp_path: Path) -> None:
+    voice: Any = load(make_matcha())
+    with pytest.raises(ModelError, match="has several graphs, or makes spectra"):
+        export_stream(voice, tmp_path / "out", whole=True)
+    assert not (tmp_path / "out").exists()
+
+
 def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) -> None:
     """With scales of zero, noise is none; the folder holds the unsplit voice as well."""
     example = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
