@@ -9,7 +9,7 @@ from tts_compress import find_recipe
 from tts_compress.models.base import Call, Objective
 from tts_compress.qat.prepare import prepare_qat
 from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
-from tts_compress.qat.task import TrainingTask
+from tts_compress.qat.task import TrainingTask, held_out_indices
 from tts_compress.qat.training import call_task
 
 
@@ -107,3 +107,8 @@ def test_examples_stay_as_they_are_whatever_a_component_does_to_its_inputs() -> 
     (example,) = task.train
     task.student(*example.inputs)
     assert torch.equal(example.inputs[1], x)
+
+
+def test_every_eighth_example_is_held_out() -> None:
+    assert held_out_indices(24) == [7, 15, 23]
+    assert held_out_indices(3) == [2]
