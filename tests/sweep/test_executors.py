@@ -26,6 +26,13 @@ def _report(output: Path) -> dict[str, Any]:
     return read_report(path).model_dump(mode="json", exclude=TIMED)
 
 
+def test_an_executor_that_is_not_known_is_refused(
+    write_plan: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sweep", str(write_plan()), "--executor", "slurm"]) == 2
+    assert "no executor 'slurm'; available: local, ray" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_every_executor_gives_the_same_report(
     tmp_path: Path,

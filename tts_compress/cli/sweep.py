@@ -22,9 +22,7 @@ plan.toml:
 
 from __future__ import annotations
 
-import os
 from argparse import Namespace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,13 +39,13 @@ if TYPE_CHECKING:
 COMMAND = Command(
     __doc__,
     Option("plan", "the plan; 'merge' ends shares", nargs="+", metavar="[merge] PLAN.toml"),
-    Option("--executor", "what does it", choices=("local", "ray"), default="local"),
+    Option("--executor NAME", "what does it: processes of this machine, or ray", default="local"),
     Option("--workers N", "units at a time (all processors)", type=int),
     Option("--shard K/N", "do only this share of the units"),
     Option("--dry-run", "only count the units"),
     failed="a gate failed",
     resumes=True,
-    usage="%(prog)s [merge] PLAN.toml [--executor {local,ray}] [--workers N] [--shard K/N] "
+    usage="%(prog)s [merge] PLAN.toml [--executor NAME] [--workers N] [--shard K/N] "
     "[--dry-run] [--json]",
 )
 
@@ -77,12 +75,11 @@ def run(options: Namespace) -> Output:
 
 
 def _executor(options: Namespace, planned: Planned) -> Executor:
-    from tts_compress.sweep.executors import LocalExecutor, RayExecutor, UnitProcess
+    from tts_compress.sweep.executors import EXECUTORS
 
-    plan = planned.plan.model_dump_json()
-    if options.executor == "ray":
-        return RayExecutor(planned.plan, options.workers, partial(UnitProcess, plan))
-    return LocalExecutor(plan, options.workers or os.cpu_count() or 1)
+    if options.executor not in EXECUTORS:
+        raise RecipeError(f"no executor {options.executor!r}; available: {', '.join(EXECUTORS)}")
+    return EXECUTORS[options.executor](planned.plan, options.workers)
 
 
 def _count(planned: Planned) -> Output:

@@ -7,7 +7,7 @@ and a sweep whose driver is lost is started again and goes on.
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
@@ -277,3 +277,14 @@ def _nodes() -> dict[str, float]:
         for node in ray.nodes()
         if node["Alive"] and node["Resources"].get("CPU", 0) >= 1
     }
+
+
+EXECUTORS: Mapping[str, Callable[[OpenPlan, int | None], Executor]] = {
+    "local": lambda plan, workers: LocalExecutor(
+        plan.model_dump_json(), workers or os.cpu_count() or 1
+    ),
+    "ray": lambda plan, workers: RayExecutor(
+        plan, workers, partial(UnitProcess, plan.model_dump_json())
+    ),
+}
+"""Executors by name, of a plan and of as many workers as were asked for."""
