@@ -56,6 +56,13 @@ def stranger(tmp_path: Path) -> Path:
     return folder / "voice.onnx"
 
 
+def test_several_values_for_one_number_are_refused(stranger: Path) -> None:
+    stated = _STRANGER.replace("value = 1", "value = [1, 2]")
+    (stranger.parent / "contract.toml").write_text(stated, encoding="utf-8")
+    with pytest.raises(ModelError, match=r"the contract gives shape \[2\] to input"):
+        load(stranger).synthesize("bad cab", seed=0)
+
+
 def test_a_table_that_is_named_like_a_reference_stays_one(tmp_path: Path) -> None:
     table = {"config": "scale", "role": "speed"}
     assert resolved(table, {"config": {"scale": 2}}, tmp_path) == table
