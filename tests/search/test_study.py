@@ -124,13 +124,22 @@ def test_a_study_of_another_kind_is_refused(tmp_path: Path) -> None:
         _explore(tmp_path, storage=_sqlite(tmp_path))
 
 
-@pytest.mark.parametrize("given", [{}, {"dec.ups.0": "int8"}, {"dec.ups.0": "int3"}])
-def test_a_trial_of_another_program_is_refused(tmp_path: Path, given: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    ("form", "count", "is_judged"), [("int8", 1, True), ("int3", 3, True), ("int8", 3, False)]
+)
+def test_a_trial_of_another_program_is_refused(
+    tmp_path: Path, form: str, count: int, is_judged: bool
+) -> None:
     """It was `KeyError: 'damage'`, or Optuna's traceback of a `dynamic value space`."""
     both = ["minimize", "minimize"]
     study = optuna.create_study(storage=_sqlite(tmp_path), study_name="size-1", directions=both)
-    choices = {n: optuna.distributions.CategoricalDistribution([v]) for n, v in given.items()}
-    trial = optuna.trial.create_trial(params=given, distributions=choices, values=[1.0, 1.0])
+    given = {group.name: form for group in _space().groups[:count]}
+    trial = optuna.trial.create_trial(
+        params=given,
+        distributions={n: optuna.distributions.CategoricalDistribution([form]) for n in given},
+        values=[1.0, 1.0],
+        user_attrs={"damage": _HARMLESS.model_dump()} if is_judged else {},
+    )
     study.add_trial(trial)
     with pytest.raises(ArtifactError, match="its trial 0 was not written by this search"):
         _explore(tmp_path, storage=_sqlite(tmp_path))

@@ -3,6 +3,7 @@
 Examples:
     export out/demo-int8 --stream --output out/demo-stream
     export out/kokoro-int8 --web --output out/kokoro-web
+    export demo --fixed 64,128,256 --output out/demo-fixed
     export f5-tts:DIR --output out/f5-onnx --feeds en
     export parler-tts:DIR --output out/dac-onnx
 """
@@ -27,6 +28,10 @@ COMMAND = Command(
     ),
     Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
     Option("--web", "the same for examples/web; a voice that cannot stream is a single stage"),
+    Option(
+        "--fixed FRAMES",
+        "write an ONNX voice and, in `fixed/`, graphs of fixed sizes for NPUs: 64,128,256",
+    ),
     Option("--force", "replace what is there"),
 )
 
@@ -44,6 +49,11 @@ def run(options: Namespace) -> Output:
         voice = streaming(model, options.model)
         files = export_stream(voice, options.output, whole=options.web, force=options.force)
         return _written(files)
+    if options.fixed is not None:
+        from tts_compress.export.fixed import export_fixed
+
+        voice = streaming(model, options.model)
+        return _written(export_fixed(voice, options.output, _sizes(options), force=options.force))
     if not isinstance(model, TorchModel):
         raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
     from tts_compress.export import export, record_feeds
@@ -53,6 +63,13 @@ def run(options: Namespace) -> Output:
     if texts:
         files += record_feeds(model, texts, options.output)
     return _written(files)
+
+
+def _sizes(options: Namespace) -> list[int]:
+    try:
+        return [int(number) for number in options.fixed.split(",")]
+    except ValueError as error:
+        raise ModelError(f"--fixed is {options.fixed!r}; give numbers: 64,128,256") from error
 
 
 def _written(files: list[Path]) -> Output:

@@ -7,6 +7,8 @@ unsplit voice is there, too, for programs that know no stages.
 
 import json
 import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -48,13 +50,7 @@ def export_stream(
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
     target, cut = Path(directory), _cut(voice, whole=whole)
-    with atomic_directory(target, marker=STREAM_NAME, force=force) as partial:
-        saved = voice.save(partial / "voice")
-        for path in saved.iterdir():
-            shutil.move(path, partial / path.name)
-        saved.rmdir()
-        folder = (partial / STREAM_NAME).parent
-        folder.mkdir()
+    with beside(voice, target / STREAM_NAME, force=force) as folder:
         named = [(f"stage{number}.onnx", model) for number, model in enumerate(cut.models, 1)]
         if cut.encoder is not None:
             named.insert(0, ("encoder.onnx", cut.encoder))
@@ -63,9 +59,28 @@ def export_stream(
         (folder / _WEIGHTS).chmod(0o644)  # onnx makes files that only their owner can read
         content = _settings(voice, cut.stages, [name for name, _ in named])
         content["sha256"] = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
-        text = json.dumps(content, indent=1)
-        (partial / STREAM_NAME).write_text(f"{text}\n", encoding="utf-8")
+        write_settings(content, folder / Path(STREAM_NAME).name)
     return [target / STREAM_NAME, *((target / STREAM_NAME).parent / name for name, _ in named)]
+
+
+@contextmanager
+def beside(voice: OnnxVoice, settings: Path, *, force: bool) -> Iterator[Path]:
+    """Write a voice's files; yield a folder beside them, for graphs and the file of settings."""
+    directory = settings.parents[1]
+    marker = str(settings.relative_to(directory))
+    with atomic_directory(directory, marker=marker, force=force) as partial:
+        saved = voice.save(partial / "voice")
+        for path in saved.iterdir():
+            shutil.move(path, partial / path.name)
+        saved.rmdir()
+        folder = partial / settings.parent.name
+        folder.mkdir()
+        yield folder
+
+
+def write_settings(content: Mapping[str, Any], path: Path) -> None:
+    """Write what a player has to know."""
+    path.write_text(f"{json.dumps(content, indent=1)}\n", encoding="utf-8")
 
 
 def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
@@ -102,7 +117,7 @@ def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any
         "sample_rate": voice.sample_rate,
         "first_frames": first,
         "most_frames": most,
-        "inputs": _inputs(voice),
+        "inputs": stated_inputs(voice),
         "output": [*voice.parts.values()][-1].output,
         "encoder": graphs[0] if len(graphs) > len(stages) else None,
         "stages": [
@@ -114,7 +129,7 @@ def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any
     }
 
 
-def _inputs(voice: OnnxVoice) -> dict[str, Any] | None:
+def stated_inputs(voice: OnnxVoice) -> dict[str, Any] | None:
     """Return what a voice of one graph is given: `ids`, their `length`, or numbers; with types."""
     if len(voice.parts) > 1:
         return None

@@ -207,7 +207,7 @@ def _problems(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> 
     if runtime.file.fixed_sizes and sizes:
         yield (
             f"the sizes of {', '.join(map(repr, sizes))} are not fixed, so nothing runs on it and "
-            f"{runtime.file.fallback} computes everything"
+            f"{runtime.file.fallback} computes everything; `export --fixed` fixes those of a voice"
         )
     keys = set(runtime.file.metadata.get(family, ())) - needs[0].metadata
     if keys:

@@ -68,7 +68,20 @@ MOST_S = 1.15
 def cut_part(
     part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool
 ) -> StagedGraph:
-    """Cut the graph of a voice that makes its sound.
+    """Return the graph of a voice that makes its sound, cut in time.
+
+    Args as of `prepare_part`.
+
+    Raises:
+        ModelError: Most of the graph is not local in time.
+    """
+    return cut_graph(*prepare_part(part, model, calls, original=original), part.spec)
+
+
+def prepare_part(
+    part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool
+) -> tuple[onnx.ModelProto, list[Feeds], tuple[str, ...]]:
+    """Return a graph as it can be cut in time, inputs of its calls, and the outputs of its sound.
 
     Args:
         part: The graph's part of the contract.
@@ -78,7 +91,7 @@ def cut_part(
             of ones where one text is spoken at a time, would be read throughout.
 
     Raises:
-        ModelError: Most of the graph is not local in time.
+        ModelError: It runs in a loop.
     """
     if part.repeat > 1:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
@@ -91,8 +104,7 @@ def cut_part(
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
     outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
-    model = gather_frames(model, inputs, part.spec)
-    return cut_graph(model, inputs, outputs, part.spec)
+    return gather_frames(model, inputs, part.spec), inputs, outputs
 
 
 def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:

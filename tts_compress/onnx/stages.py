@@ -117,12 +117,7 @@ def cut_graph(
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
     costs = [0.0, *accumulate(_cost(field, node) for node in field.nodes)]
     path = _choose(field, costs)
-    share = costs[field.cuts[path[0]][1]] / sum(_cost(field, node) for node in field.graph.nodes)
-    if len(path) < 2 or share < _LEAST:
-        raise ModelError(
-            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
-            f"what is local in time, for {field.end or 'nothing in it depends on the length'}"
-        )
+    share = _share(field, costs, path, spec)
     stages, models = zip(*_stages(model, field, path, spec), strict=True)
     rates = accumulate((stage.hop for stage in stages[:-1]), mul, initial=1)
     widths = [stage.widest * rate for stage, rate in zip(stages, rates, strict=True)]
@@ -133,6 +128,36 @@ def cut_graph(
         models=models,
         share=share,
     )
+
+
+def single_stage(
+    model: onnx.ModelProto, field: Field, spec: str
+) -> tuple[onnx.ModelProto | None, Stage, onnx.ModelProto]:
+    """Return what makes the frames of a text, and all that is local in time as one stage.
+
+    Raises:
+        ModelError: Most of the graph is not local in time; the operator is named.
+    """
+    first = _first_cut(field)
+    path = [first, 0] if first in field.contexts(0) else [first]
+    _share(field, [0.0, *accumulate(_cost(field, node) for node in field.nodes)], path, spec)
+    ((stage, part),) = _stages(model, field, path, spec)
+    return _encoder(model, field, path), stage, part
+
+
+def _share(field: Field, costs: Sequence[float], path: Sequence[int], spec: str) -> float:
+    """Return the share of the arithmetic that is local in time; refuse a graph of little."""
+    share = costs[field.cuts[path[0]][1]] / sum(_cost(field, node) for node in field.graph.nodes)
+    if len(path) < 2 or share < _LEAST:
+        raise ModelError(
+            f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
+            f"what is local in time, for {field.end or 'nothing in it depends on the length'}"
+        )
+    return share
+
+
+def _first_cut(field: Field) -> int:
+    return max((n for n, (names, _) in enumerate(field.cuts) if len(names) == 1), default=0)
 
 
 def _cost(field: Field, node: onnx.NodeProto) -> float:
@@ -149,7 +174,7 @@ def _cost(field: Field, node: onnx.NodeProto) -> float:
 
 def _choose(field: Field, costs: Sequence[float]) -> list[int]:
     """Return the numbers of the cuts with the least arithmetic, from the first to the outputs."""
-    first = max((n for n, (names, _) in enumerate(field.cuts) if len(names) == 1), default=0)
+    first = _first_cut(field)
     best, path = {first: 0.0}, {first: [first]}
     contexts = {number: field.contexts(number) for number in range(first)}
     for number in reversed(range(first)):

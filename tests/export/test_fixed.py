@@ -1,0 +1,150 @@
+"""Voices in fixed sizes say what the voice says at every length; what cannot be fixed is named."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from tests.measures import snr_db
+from tests.models.contract.conftest import make_matcha  # noqa: F401 -- a fixture
+from tts_compress.compression import compress
+from tts_compress.errors import ModelError
+from tts_compress.export.fixed import export_fixed
+from tts_compress.inspection.check import check_runtime
+from tts_compress.models import load, open_model
+from tts_compress.models.streaming import prepare_part
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.receptive import observe_shapes, walk
+from tts_compress.onnx.stages import single_stage
+from tts_compress.recipes.family import find_recipe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and then it runs away.")
+
+
+def _play() -> Any:
+    path = Path(__file__).parents[2] / "examples" / "fixed" / "play.py"
+    spec = importlib.util.spec_from_file_location("play_fixed", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _said(player: Any, voice: Any, text: str) -> Any:
+    """Return a text's sound without noise."""
+    call = next(voice.calibration_calls([text], seed=0))
+    scales = [0.0, float(call["scales"][1]), 0.0]
+    return player.speak(call["input"][0].tolist(), scales=scales)
+
+
+@pytest.fixture(scope="module")
+def small(tiny: Any, quick_recipe: Callable[[str], Path]) -> Any:
+    """Return the tiny voice in standard operators for INT8."""
+    recipe = find_recipe("piper", "int8-static", quick_recipe("int8-static"))
+    return compress(tiny, "int8-static", recipe=recipe.model_copy(update={"format": "qdq"}))
+
+
+@pytest.fixture(params=["tiny", "choir_path", "small"])
+def voice(request: pytest.FixtureRequest) -> Any:
+    value = request.getfixturevalue(request.param)
+    return load(value) if isinstance(value, Path) else value
+
+
+def test_a_text_of_any_length_is_that_of_the_voice(voice: Any, tmp_path: Path) -> None:
+    """In the smallest graph that holds it, or in windows of the largest."""
+    export_fixed(voice, tmp_path / "out", [100, 24])
+    player = _play().Player(tmp_path / "out")
+    assert [graph["frames"] for graph in player.graphs] == [24, 100]
+    for text in _TEXTS:
+        whole = voice.synthesize(text, seed=None).samples
+        sound = _said(player, voice, text)
+        assert len(sound) == len(whole)
+        assert np.abs(sound - whole).max() < 1e-5
+
+
+def test_every_number_of_frames_is_exact(tiny: Any, tmp_path: Path) -> None:
+    export_fixed(tiny, tmp_path / "out", [64])
+    player = _play().Player(tmp_path / "out")
+    calls = tiny.two_calls("")
+    model, inputs, outputs = prepare_part(tiny.parts[""], tiny.graph(), calls, original=True)
+    field = walk(Graph(copy_model(model)), observe_shapes(model, inputs, "tiny"), outputs)
+    _, stage, part = single_stage(model, field, "tiny")
+    session = onnxruntime.InferenceSession(part.SerializeToString())
+    shape = [*field.shape(stage.reads[0])]
+    frames = (
+        np.random.default_rng(0).standard_normal((*shape[: stage.axis], 130)).astype(np.float32)
+    )
+    for length in (*range(1, 65), 65, 90, 130):
+        some = frames[..., :length]
+        (whole,) = session.run(None, {stage.reads[0]: some})
+        assert np.abs(player.sound(some, {}) - whole.reshape(-1)).max() < 1e-5, length
+
+
+def test_npus_take_it_by_their_documents(small: Any, tmp_path: Path) -> None:
+    _, _, graph = export_fixed(small, tmp_path / "out", [64])
+    assert not check_runtime(small, "qnn").plays, "its sizes are not fixed"
+    for runtime in ("qnn", "coreml"):
+        assert check_runtime(open_model(f"onnx:{graph}"), runtime).plays
+
+
+def test_openvino_says_the_same(tiny: Any, tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    export_fixed(tiny, tmp_path / "out", [64])
+
+    def opened(path: Path) -> Any:
+        exact = {"INFERENCE_PRECISION_HINT": "f32"}  # not bfloat16, where the processor has it
+        compiled = openvino.Core().compile_model(str(path), "CPU", exact)
+        assert not any(port.partial_shape.is_dynamic for port in compiled.inputs)
+        return lambda feeds: compiled(feeds)[0]
+
+    player = _play().Player(tmp_path / "out", opened)
+    whole = tiny.synthesize(_TEXTS[1], seed=None).samples
+    assert snr_db(whole, _said(player, tiny, _TEXTS[1])) > 60
+
+
+def test_what_cannot_be_fixed_is_named(
+    tiny: Any,
+    compressed: Callable[[str], Path],
+    make_matcha: Callable[..., Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    codes: Any = load(compressed("int8"))
+    with pytest.raises(ModelError, match=r"QLinear.*compress it with --format qdq"):
+        export_fixed(codes, out, [64])
+    with pytest.raises(ModelError, match=r"reads 54 frames around each.* is 55 or more"):
+        export_fixed(tiny, out, [8, 54])
+    with pytest.raises(ModelError, match="sizes are 1 to"):
+        export_fixed(tiny, out, [0])
+    voice: Any = load(make_matcha())
+    with pytest.raises(ModelError, match="has several graphs"):
+        export_fixed(voice, out, [64])
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("mode", ["reflect", "edge"])
+def test_padding_by_values_is_refused(tiny: Any, tmp_path: Path, mode: str) -> None:
+    """It mirrors what is before the end, which a mask cannot."""
+    model = tiny.graph()
+    last = model.graph.node[-1]
+    pads = onnx.numpy_helper.from_array(np.array([0, 0, 1, 0, 0, 1], np.int64), "pads")
+    model.graph.initializer.append(pads)
+    pad = onnx.helper.make_node("Pad", [last.input[0], "pads"], ["padded"], "/dec/Pad", mode=mode)
+    model.graph.node.insert(len(model.graph.node) - 1, pad)
+    last.input[0] = "padded"
+    path = tmp_path / "voice" / "tiny.onnx"
+    tiny.save(path.parent)
+    onnx.save(model, path)
+    voice: Any = load(path)
+    with pytest.raises(ModelError, match="Pad '/dec/Pad' reads behind the end"):
+        export_fixed(voice, tmp_path / "out", [64])
