@@ -109,13 +109,13 @@ def _fit(
 ) -> _Tried:
     """Return the choice of formats that uses a bound best."""
     options = _options(bench, comparison, whole, bound, progress)
-    best = _measured(bench, comparison, _with_rules(whole, _rules(o[-1] for o in options.values())))
+    best: _Tried | None = None
     budget, kept, broken = 1.0, 0.0, inf
     for _ in range(_TRIES):
         chosen = select(options, budget)
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
         share = tried[2].share(bound)
-        if best[2].share(bound) <= share <= _MOST:
+        if share <= _MOST and (best is None or best[2].share(bound) <= share):
             best = tried
         if 0.9 * _AIM <= share <= _MOST:
             break
@@ -123,6 +123,9 @@ def _fit(
         step = min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
         # Within what is known to keep and to break the bound, half-way in decibels.
         budget = sqrt(kept * broken) if kept and broken < inf else budget * step
+    if best is None:
+        safest = _rules(several[-1] for several in options.values())
+        best = _measured(bench, comparison, _with_rules(whole, safest))
     return best
 
 
