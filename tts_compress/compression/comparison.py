@@ -190,27 +190,36 @@ def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 
+        original = model.with_graphs({}, None)  # which opens its graph once
+
         def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
-            graphs = {} if conversion is None else {bench.part: convert(conversion)}
-            voice = model.with_graphs(graphs, None)
+            voice = original
+            if conversion is not None:
+                voice = model.with_graphs({bench.part: convert(conversion)}, None)
             return [voice.synthesize(text, seed=seed) for text in spoken[:count]]
 
         return speak
     bench.calls()
     feeds = bench.held_out[:TEXTS]
 
-    def outputs(conversion: Conversion | None, count: int) -> list[Array]:
-        graph = model.graph() if conversion is None else convert(conversion)
-        session = open_session(feed_noise(graph), model.spec)
-        return [run_session(session, call, model.spec)[0] for call in feeds[:count]]
+    def outputs(graph: onnx.ModelProto, calls: Sequence[Feeds]) -> list[Array]:
+        session = open_session(feed_noise(graph), model.spec, briefly=True)
+        return [run_session(session, call, model.spec)[0] for call in calls]
+
+    (first,) = outputs(model.graph(), feeds[:1])
+    if first.dtype.kind != "f" or not first.size == max(first.shape, default=0) >= _RATE // 10:
+        return None
+    # Feeds hold the noise, so the original returns the same whatever the seed.
+    originals = [first, *outputs(model.graph(), feeds[1:])]
 
     def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
-        waves = (output.ravel() for output in outputs(conversion, count))
-        return [Audio(samples=wave.astype(np.float32), sample_rate=_RATE) for wave in waves]
+        made = originals[:count]
+        if conversion is not None:
+            made = outputs(convert(conversion), feeds[:count])
+        waves = (output.ravel().astype(np.float32) for output in made)
+        return [Audio(samples=wave, sample_rate=_RATE) for wave in waves]
 
-    (first,) = outputs(None, 1)
-    is_sound = first.dtype.kind == "f" and first.size == max(first.shape, default=0) >= _RATE // 10
-    return run if is_sound else None
+    return run
 
 
 def _ratio(added: float, unit: float) -> float:

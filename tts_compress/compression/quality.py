@@ -109,17 +109,20 @@ def _fit(
 ) -> _Tried:
     """Return the choice of formats that uses a bound best."""
     options = _options(bench, comparison, whole, bound, progress)
-    best = _measured(bench, comparison, _with_rules(whole, _rules(o[-1] for o in options.values())))
+    best: _Tried | None = None
     budget, shares = 1.0, dict[float, float]()
     for _ in range(_TRIES):
         chosen = select(options, budget)
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
         shares[budget] = share = tried[2].share(bound)
-        if best[2].share(bound) <= share <= _MOST:
+        if share <= _MOST and (best is None or best[2].share(bound) <= share):
             best = tried
         if 0.9 * _AIM <= share <= _MOST:
             break
         budget = next_budget(shares)
+    if best is None:
+        safest = _rules(several[-1] for several in options.values())
+        best = _measured(bench, comparison, _with_rules(whole, safest))
     return best
 
 

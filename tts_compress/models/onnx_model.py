@@ -430,7 +430,8 @@ class OnnxVoice(OnnxModel):
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""
         found = self.parts[part]
-        return open_session(feed_noise(self.graph(part)), found.spec), found.returns
+        graph = feed_noise(self.graph(part))
+        return open_session(graph, found.spec, briefly=True), found.returns
 
     def _settings(self) -> Mapping[str, Path]:
         folders, contract = self._found.folders, self.contract

@@ -112,7 +112,8 @@ class PiperModel(OnnxVoice):
     def _open(self, part: str) -> Opened:
         if self._config.uses_espeak:
             espeak().start()  # which takes as long as opening the session
-        session = open_session(_with_durations(feed_noise(self.graph(part))), self.spec)
+        graph = _with_durations(feed_noise(self.graph(part)))
+        session = open_session(graph, self.spec, briefly=True)
         names = [value.name for value in session.get_outputs()]
         return session, (names[0], names[-1])
 

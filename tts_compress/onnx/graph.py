@@ -349,7 +349,9 @@ def inline_functions(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return an operator's branches or loop body."""
-    graphs = (body for entry in node.attribute for body in (entry.g, *entry.graphs))
+    # Reading a field that is not there makes an object of it, for each attribute of each node.
+    holding = (entry for entry in node.attribute if entry.graphs or entry.HasField("g"))
+    graphs = (body for entry in holding for body in (entry.g, *entry.graphs))
     return [body for body in graphs if body.node or body.output]
 
 

@@ -16,22 +16,25 @@ from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
-from tts_compress.onnx.graph import Graph, with_outputs
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.integer.emitter import integer_form, whole_kernel
+from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
+    Observed,
     choose_eight_bits,
     convert,
     count_operators,
 )
-from tts_compress.onnx.quantize.decisions import count_decisions
-from tts_compress.onnx.session import open_session
-from tts_compress.onnx.weight_codes import EightBits
+from tts_compress.onnx.quantize.decisions import Decision, count_decisions
+from tts_compress.onnx.session import Feeds, open_session
+from tts_compress.onnx.weight_codes import Chosen, EightBits
 from tts_compress.progress import Silent
+from tts_compress.recipes.formats import Activations
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
-    pass
+    from collections.abc import Iterator, Sequence
 
 _WEIGHTS = {"first": (24, 17, 3), "second": (32, 24, 4), "up": (32, 20, 8), "matrix": (20, 24)}
 _CASES: dict[str, tuple[str, str, set[str]]] = {
@@ -114,6 +117,33 @@ def test_codes_are_chosen_for_the_output(network: onnx.ModelProto, case: str) ->
 def test_the_same_calibration_chooses_the_same_codes(network: onnx.ModelProto) -> None:
     made = [convert(_conversion(network, "integers")).SerializeToString() for _ in range(2)]
     assert made[0] == made[1]
+
+
+def test_moments_are_taken_once(network: onnx.ModelProto) -> None:
+    """Weights alone are chosen by what integers read, with no run, and as if observed anew."""
+    integers, read = _conversion(network, "integers"), []
+
+    def feeds() -> Iterator[Feeds]:
+        for call in _CALLS.feeds():
+            read.append(1)
+            yield call
+
+    def observe(*several: Sequence[Decision]) -> dict[str, Chosen]:
+        observed = Observed(Graph(copy_model(integers.graph)), Silent())
+        return [
+            observed.find_codes(decisions, Calls(feeds, _CALLS.total)) for decisions in several
+        ][-1]
+
+    alone = [replace(decision, activations=Activations.NONE) for decision in integers.decisions]
+    before, anew = observe(alone), len(read)
+    after = observe(integers.decisions, alone)
+    assert len(read) == 2 * anew
+    assert before.keys() == after.keys() == {"a", "c", "d"}
+    for output, codes in before.items():
+        again = after[output]
+        assert isinstance(codes, EightBits)
+        assert isinstance(again, EightBits)
+        np.testing.assert_array_equal(codes.codes, again.codes)
 
 
 def test_neighbours_stay_within_16_bits(network: onnx.ModelProto) -> None:

@@ -82,6 +82,8 @@ def observed_tensors(model: onnx.ModelProto, convolutions: frozenset[str]) -> li
 
     The graph is only read.
     """
+    if not convolutions:
+        return []
     graph = Graph(model)
     region = find_region(graph, convolutions)
     computed = {tensor for node in region.nodes for tensor in node.output}

@@ -28,7 +28,7 @@ from tts_compress.onnx.quantize.decisions import (
     static_outputs,
 )
 from tts_compress.onnx.quantize.equalize import equalize_channels
-from tts_compress.onnx.quantize.gptq import choose_codes, is_asked
+from tts_compress.onnx.quantize.gptq import Moments, choose_codes, is_asked
 from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
@@ -121,6 +121,9 @@ class Observed:
     codes: dict[_CodeKey, Chosen | None] = field(default_factory=dict)
     """Weights whose codes GPTQ chose, by operator, bits, block and arithmetic."""
 
+    moments: Moments = field(default_factory=dict)
+    """Those that GPTQ chose by."""
+
     def find_ranges(
         self, tensors: Sequence[str], settings: Calibration, calls: Calls
     ) -> dict[str, Range]:
@@ -143,7 +146,7 @@ class Observed:
         if missing := {key: d for key, d in asked.items() if key not in self.codes}:
             report_status(self.progress, STAGE, "choose codes")
             several = list(missing.values())
-            chosen = choose_codes(self.graph, several, calls.feeds(), self.by_channel)
+            chosen = choose_codes(self.graph, several, calls.feeds(), self.by_channel, self.moments)
             self.codes.update(zip(missing, chosen, strict=True))
         pairs = [(d.output, self.codes[key]) for key, d in asked.items()]
         return {output: codes for output, codes in pairs if codes is not None}

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,6 @@ nearest, 0.39 by 384 frames and by all."""
 _MOST_INPUTS = 3_072
 """Inputs of an output beyond which eight bits are rounded to nearest: moments would take 75 MB."""
 
-Moments = npt.NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class _GptqLayer:
@@ -85,12 +84,16 @@ class _GptqLayer:
         return rows.reshape(outputs, taps, inputs).swapaxes(1, 2)
 
 
+Moments: TypeAlias = dict[tuple[str, int], npt.NDArray[np.float64]]
+"""Sums of products of a tensor's channels, and one more that is always 1, with each other, shape
+(C + 1, C + 1), by the tensor, and by the frames that the second factor is later."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """Sums of products of a tensor's channels, and one more that is always 1, with each other."""
+    """Moments of the neighbourhoods that layers multiply."""
 
-    lags: Mapping[tuple[str, int], npt.NDArray[np.float64]]
-    """(C + 1, C + 1) by the tensor, and by the frames that the second factor is later."""
+    lags: Moments
 
     def mean(self, layer: _GptqLayer) -> npt.NDArray[np.float64]:
         """Return the mean of the channels that a layer reads, (C,)."""
@@ -118,6 +121,7 @@ def choose_codes(
     decisions: Sequence[Decision],
     calls: Iterator[Feeds],
     by_channel: Mapping[str, ChannelCodes],
+    taken: Moments,
 ) -> list[Chosen | None]:
     """Return the codes that GPTQ chooses for each decision; None where it chooses none.
 
@@ -131,9 +135,11 @@ def choose_codes(
         decisions: For its operators, of which there may be several for one.
         calls: Inputs of the graph with fed noise, of which the first few are used.
         by_channel: Codes of what operators with ranges by channel read.
+        taken: Moments of the graph so far, to which those that are missing are added.
     """
     layers = [_layer(graph, decision, by_channel) for decision in decisions]
-    moments = _collect(graph.model, [layer for layer in layers if layer is not None], calls)
+    _collect(graph.model, [layer for layer in layers if layer is not None], calls, taken)
+    moments = _Moments(taken)
     return [None if layer is None else _chosen(layer, moments) for layer in layers]
 
 
@@ -183,12 +189,14 @@ def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> Inte
 
 
 def _collect(
-    model: onnx.ModelProto, layers: Sequence[_GptqLayer], calls: Iterator[Feeds]
-) -> _Moments:
-    """Return the moments of what layers read."""
-    lags = sorted({(layer.source, lag) for layer in layers for lag in layer.lags})
-    axes = {layer.source: -2 if layer.convolution is None else 2 for layer in layers}
-    sums: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
+    model: onnx.ModelProto, layers: Sequence[_GptqLayer], calls: Iterator[Feeds], taken: Moments
+) -> None:
+    """Add the moments of what layers read to those that were taken."""
+    lags = sorted({(layer.source, lag) for layer in layers for lag in layer.lags} - taken.keys())
+    sources = {source for source, _ in lags}
+    reading = (layer for layer in layers if layer.source in sources)
+    axes = {layer.source: -2 if layer.convolution is None else 2 for layer in reading}
+    sums: Moments = {}
     for windows in collect_windows(model, axes, _FRAMES, islice(calls, _CALLS)):
         for source, group in groupby(lags, lambda pair: pair[0]):
             frames = _frames(windows[source], axes[source])
@@ -200,7 +208,7 @@ def _collect(
     for (tensor, _), total in sums.items():
         if not np.isfinite(total).all():
             raise QuantizationError(f"tensor '{tensor}': calibration met values not finite")
-    return _Moments(sums)
+    taken.update(sums)
 
 
 def _frames(window: Array, axis: int) -> Array:
