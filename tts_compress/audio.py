@@ -3,6 +3,7 @@
 from base64 import b64encode
 from dataclasses import dataclass
 from io import BytesIO
+from math import gcd
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -79,3 +80,13 @@ def read_wav(path: Path) -> Audio:
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")
     return Audio(samples=samples[:, 0], sample_rate=int(sample_rate))
+
+
+def resample(samples: Samples, source: int, target: int) -> Samples:
+    """Return `samples` at another rate (Hz), band-limited."""
+    if source == target or not len(samples):
+        return samples
+    from scipy.signal import resample_poly  # a second, in each of the processes
+
+    common = gcd(source, target)
+    return np.asarray(resample_poly(samples, target // common, source // common), np.float32)

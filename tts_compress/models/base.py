@@ -240,6 +240,9 @@ class Tokens:
     earlier) and where it marks the end.
     """
 
+    stop: int | None = None
+    """The token of the first codebook that ends speech, where it is drawn like any other."""
+
 
 @runtime_checkable
 class LanguageModel(Protocol):
@@ -362,9 +365,12 @@ class GraphModel(TTSModel, OnnxGraph, Protocol):
     """A text-to-speech model in ONNX."""
 
     def calibration_calls(
-        self, texts: Iterable[str], *, seed: int, part: str = ""
+        self, texts: Iterable[str], *, seed: int, part: str = "", every: bool = False
     ) -> Iterator[Feeds]:
-        """Yield the inputs of a graph with fed noise while the model speaks texts."""
+        """Yield the inputs of a graph with fed noise while the model speaks texts.
+
+        Of loops that end by themselves these are the rounds 0, 1, 2, 4, 8, …, unless `every`.
+        """
 
 
 def check_encodable(text: str) -> None:

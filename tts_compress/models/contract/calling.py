@@ -1,32 +1,42 @@
 """Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.audio import Samples
+from tts_compress.audio import Samples, read_wav, resample
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.reading import Explained, Part
+from tts_compress.models.contract.parts import Part, loops_of
+from tts_compress.models.contract.reading import Explained
+from tts_compress.models.contract.sampling import Drawn, draw_tokens
 from tts_compress.models.contract.schema import (
     TOKENS,
     Input,
     NoiseInput,
+    OutputInput,
+    RecordingInput,
+    Sample,
     Size,
     SpeakerInput,
-    Spectrum,
+    StateInput,
     StepInput,
     StyleInput,
     TokensInput,
+    Until,
     ValueInput,
     source_of,
 )
+from tts_compress.models.contract.spectra import to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
+from tts_compress.models.files import REFERENCE, check_duration
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.session import Feeds
 from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes
@@ -40,8 +50,13 @@ Made = dict[str, Any]
 _NOISE_STREAM = 1 << 20
 """Beginning of the streams of noise inputs, far from those of random operators."""
 
+_DRAW_STREAM = 1 << 21
+"""Beginning of the streams of drawn tokens."""
+
 _LONGEST = 1 << 20
 """Largest size that may follow from what a graph returned."""
+
+_ONCE = Until(longest=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +66,54 @@ class Call:
     symbols: Symbols
     seed: Seed
     speaker: str | None
+    recording: Path | None = None
 
 
 Run = Callable[[int, Feeds, Seed], list[Any]]
 """Runs the graph at a position on its own inputs, with noise of a seed where it draws any: →
 `Part.returns`."""
+
+Listener = Callable[[str, Any], Any]
+"""Is told each output and drawn token, by name, and returns what is read in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Outputs of the graphs of a call, and tokens drawn of them."""
+
+    listen: Listener = lambda _, value: value
+    latest: Made = field(default_factory=dict)
+    """The last value of each, by name."""
+
+    of_graph: dict[Path, Made] = field(default_factory=dict)
+    """The last outputs of each graph by itself: names may be those of others."""
+
+    rounds: dict[str, list[Any]] = field(default_factory=dict)
+    """All values of those that are kept."""
+
+    def put(self, part: Part, values: Made) -> None:
+        """Add what came of a run of a graph."""
+        for name, value in values.items():
+            heard = self.listen(name, value)
+            self.latest[name] = self.of_graph.setdefault(part.path, {})[name] = heard
+            rounds = self.rounds.get(name)
+            if part.loop is not None:
+                with model_errors(f"'{part.spec}' returns too much in a loop"):
+                    bounded_bytes((len(rounds or ()) + 1, *np.shape(heard)), 4, MOST_ARRAY_BYTES)
+            if rounds is not None:
+                rounds.append(heard)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One run of a graph that is about to be."""
+
+    position: int
+    step: int
+    feeds: Feeds
+    seed: Seed
+    is_last: bool
+    """The graph is certain not to run again."""
 
 
 class Caller:
@@ -63,23 +121,30 @@ class Caller:
 
     def __init__(self, explained: Explained, parts: tuple[Part, ...]) -> None:
         contract = explained.contract
-        self._sizes = contract.size
-        self._parts = parts
+        self._sizes, self._until = contract.size, contract.until
+        self.parts = parts
+        self._loops = tuple(loops_of(parts))
+        self._draws = list(dict.fromkeys(name for part in parts for name in part.samples))
+        inputs = [item for part in parts for item in part.roles.items()]
+        self._kept = {source_of(*item) for item in inputs if _is_joined(item[1])}
+        self._kept |= {*self._draws, *([parts[-1].output] if parts[-1].loop else [])}
         self._styles = _read_styles(parts, explained.folders)
         self._speller = Speller(
             contract.tokens, contract.language, explained.folders, explained.config
         )
         self.speakers = self._find_speakers()
 
-    def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
+    def calls(
+        self, text: str, seed: int | None, speaker: str | None, recording: Path | None
+    ) -> Iterator[Call]:
         """Yield the calls that speak a text."""
         if seed is not None and seed < 0:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
         for index, symbols in enumerate(self._speller.calls(text)):
             call_seed = None if seed is None else (seed, index)
-            yield Call(symbols=symbols, seed=call_seed, speaker=speaker)
+            yield Call(symbols=symbols, seed=call_seed, speaker=speaker, recording=recording)
 
-    def _feeds(self, position: int, call: Call, values: Made, step: int = 0) -> Feeds:
+    def _feeds(self, position: int, call: Call, values: Values, step: int = 0) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
@@ -88,47 +153,70 @@ class Caller:
             values: What the graphs before it returned, and it itself in the round before.
             step: Round of its loop, from 0.
         """
-        part = self._parts[position]
+        part = self.parts[position]
         feeds: Feeds = {}
         for number, (name, role) in enumerate(part.roles.items()):
-            source = source_of(name, role, step)
-            if source is not None:
-                value = values[source]
+            expected, source = part.signature.inputs[name], source_of(name, role, step)
+            if isinstance(role, StateInput):
+                value = _state(role, expected, part, values, step)
+            elif source is not None and _is_joined(role):
+                assert isinstance(role, OutputInput)
+                value = np.concatenate(values.rounds[source], axis=role.join)
+            elif source is not None:
+                value = values.latest[source]
             elif isinstance(role, StepInput):
-                value = step if role.role == "step" else part.repeat
+                longest = self._until[part.loop].longest if part.loop else 1
+                value = step if role.role == "step" else max(part.repeat, longest)
+            elif isinstance(role, RecordingInput):
+                value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
                 seed = None
                 if call.seed is not None:
                     seed = (*call.seed, _NOISE_STREAM + number, position, step)
-                value = _noise(role, self._shape(role, call, values), seed)
+                value = _noise(role, self._shape(role, call, values.latest), seed)
             else:
-                value = self._value(name, role, call, values)
-            feeds[name] = _as_input(value, part.signature.inputs[name], source)
+                value = self._value(name, role, call, values.latest)
+            feeds[name] = _as_input(value, expected, source)
         return feeds
 
-    def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
-        """Return what all graphs returned, or those before a position."""
-        values: Made = {}
-        for position, part in enumerate(self._parts[:until]):
-            for feeds, seed in self._rounds(position, call, values):
-                values |= zip(part.returns, run(position, feeds, seed), strict=True)
+    def speak(self, run: Run, call: Call, listen: Listener | None = None) -> Values:
+        """Return what all graphs returned.
+
+        Args:
+            run: Runs a graph.
+            call: What is spoken.
+            listen: Is told all that is returned and drawn, and may change it.
+        """
+        values = Values() if listen is None else Values(listen)
+        for _ in self._walk(run, call, values):
+            pass
         return values
 
-    def rounds(self, run: Run, call: Call, position: int) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the inputs of one graph in each round of its loop, with the seeds of its noise."""
-        values = self.speak(run, call, position)
-        part = self._parts[position]
-        for step, (feeds, seed) in enumerate(self._rounds(position, call, values), 1):
-            yield feeds, seed
-            if step < part.repeat:
-                values |= zip(part.returns, run(position, feeds, seed), strict=True)
+    def rounds(self, run: Run, call: Call, positions: Collection[int]) -> Iterator[Round]:
+        """Yield each run of one graph, which may have several positions, before it is."""
+        for coming in self._walk(run, call, Values()):
+            if coming.position in positions:
+                yield coming
+                if coming.is_last and coming.position == max(positions):
+                    return
 
-    def samples(self, values: Made) -> Samples:
+    def chunks(self, run: Run, call: Call) -> Iterator[Samples]:
+        """Yield the sound that each round of the last loop makes."""
+        values, told = Values(), 0
+        for _ in chain(self._walk(run, call, values), [None]):
+            rounds = values.rounds[self.parts[-1].output]
+            yield from (np.reshape(samples, -1) for samples in rounds[told:])
+            told = len(rounds)
+
+    def samples(self, values: Values) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned."""
-        last = self._parts[-1]
+        last = self.parts[-1]
+        if last.output not in values.latest:
+            return np.zeros(0, np.float32)  # speech ended before it began
         if last.spectrum is not None:
-            return to_samples(last.spectrum, [values[name] for name in last.spectrum.outputs])
-        samples: Samples = values[last.output].reshape(-1)
+            return to_samples(last.spectrum, [values.latest[n] for n in last.spectrum.outputs])
+        rounds = values.rounds.get(last.output, [values.latest[last.output]])
+        samples: Samples = np.concatenate([np.reshape(r, -1) for r in rounds] or [np.zeros(0)])
         if samples.dtype.kind != "f":
             raise ModelError(
                 f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
@@ -136,15 +224,76 @@ class Caller:
             )
         return samples
 
-    def _rounds(self, position: int, call: Call, values: Made) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the inputs of each round; what the graph returned is in `made` by the next one."""
-        part = self._parts[position]
-        for step in range(part.repeat):
-            feeds = self._feeds(position, call, values, step)
+    def _walk(self, run: Run, call: Call, values: Values) -> Iterator[Round]:
+        """Yield each run of all graphs before it is; its results are in `values` by the next."""
+        values.rounds.update({name: [] for name in self._kept if name is not None})
+        for loop, positions in self._loops:
+            joined = [
+                source_of(*item)
+                for item in self.parts[positions[0]].roles.items()
+                if _is_joined(item[1])
+            ]
+            if not all(values.rounds[name] for name in joined if name is not None):
+                return  # nothing was said
+            until = self._until[loop] if loop else _ONCE
+            drawn = values.rounds.get(until.output or "")
+            if until.token is not None and drawn and _is_over(until, values):
+                drawn.pop()  # a graph before drew the end
+                continue
+            yield from self._loop(positions, until, run, call, values)
+
+    def _loop(
+        self, positions: list[int], until: Until, run: Run, call: Call, values: Values
+    ) -> Iterator[Round]:
+        """Yield the runs of graphs that run in rounds together, until their loop ends."""
+        end = until.longest
+        for step in range(until.longest):
+            counts = {name: len(rounds) for name, rounds in values.rounds.items()}
+            for position in positions:
+                is_last = step + 1 == until.longest
+                yield from self._repeat(position, step, run, call, values, is_last=is_last)
+                if until.output in self.parts[position].values and _is_over(until, values):
+                    end = min(end, step + until.after)
+                if step >= end:
+                    for name, count in counts.items():
+                        del values.rounds[name][count:]
+                    return
+
+    def _repeat(
+        self, position: int, step: int, run: Run, call: Call, values: Values, *, is_last: bool
+    ) -> Iterator[Round]:
+        """Yield the runs of a graph in one round of its loop."""
+        part = self.parts[position]
+        for inner in range(part.repeat):
+            feeds = self._feeds(position, call, values, inner if part.repeat > 1 else step)
+            number = step * part.repeat + inner
             seed = call.seed
-            if position and seed is not None:
-                seed = (*seed, position, step)
-            yield feeds, seed
+            if seed is not None and (position or number):
+                seed = (*seed, position, number)
+            yield Round(
+                position=position,
+                step=number,
+                feeds=feeds,
+                seed=seed,
+                is_last=is_last and inner + 1 == part.repeat,
+            )
+            values.put(part, dict(zip(part.returns, run(position, feeds, seed), strict=True)))
+            for name, sample in part.samples.items():
+                values.put(part, {name: self._draw(name, sample, call, values)})
+
+    def _draw(self, name: str, sample: Sample, call: Call, values: Values) -> Drawn:
+        """Return tokens that are drawn of what a graph returned."""
+        logits, before = np.asarray(values.latest[sample.logits]), values.rounds[name]
+        stops = [until.token for until in self._until.values() if until.output == name]
+        if logits.ndim == 0 or any(stop is not None and stop >= logits.shape[-1] for stop in stops):
+            raise ModelError(
+                f"output '{sample.logits}' has the shape {list(logits.shape)}, of scores of tokens "
+                f"along the last axis; {stops[0] if stops else 'the token'} is none of them"
+            )
+        seed = call.seed
+        if seed is not None:
+            seed = (*seed, _DRAW_STREAM + self._draws.index(name), len(before))
+        return draw_tokens(sample, logits, before, seed)
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
@@ -185,7 +334,7 @@ class Caller:
 
     def _find_speakers(self) -> Mapping[str, int]:
         found = _numbered(next(iter(self._styles.values()), {}))
-        for role in (role for part in self._parts for role in part.roles.values()):
+        for role in (role for part in self.parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
                 found = names if isinstance(names, dict) else _numbered(names)
@@ -209,6 +358,9 @@ def _size_of(name: str, size: Size, values: Made) -> int:
 
     Arithmetic is in float32, as of programs that go on with a graph's own numbers.
     """
+    if size.axis is not None:
+        with model_errors(f"size '{name}' is that of an axis which '{size.output}' lacks"):
+            return size.plus + int(np.shape(values.get(size.output, ((),) * 8))[size.axis])
     if size.output not in values:
         raise ModelError(
             f"size '{name}' follows from '{size.output}', which no graph before returns"
@@ -225,7 +377,52 @@ def _size_of(name: str, size: Size, values: Made) -> int:
             f"output '{size.output}' is {float(value.reshape(())):.4g}, from which no size "
             f"'{name}' follows (1 to {_LONGEST})"
         )
-    return -(-int(length) // size.hop)
+    return size.plus - (-int(length) // size.hop)
+
+
+def _is_joined(role: Input) -> bool:
+    return isinstance(role, OutputInput) and role.join is not None
+
+
+def _is_over(until: Until, values: Values) -> bool:
+    """Return True if what was returned or drawn last ends a loop."""
+    value = np.reshape(values.latest[until.output or ""], -1)[:1]
+    if until.above is not None:
+        return bool((value > until.above).all())
+    return bool((value == until.token).all())
+
+
+def _state(role: StateInput, expected: GraphInput, part: Part, values: Values, step: int) -> Any:
+    """Return what a graph carries: from its run before, from another graph, or from the start."""
+    source, returned = role.output or expected.name, values.of_graph.get(part.path, {})
+    if source in returned and (step or part.repeat == 1):
+        return returned[source]
+    if not role.shape and role.fill is None and source in values.latest:
+        return values.latest[source]
+    shape = role.shape
+    if not shape:
+        free = [1, *[0] * len(expected.shape or ())]
+        shape = tuple(
+            n if isinstance(n, int) else f for n, f in zip(expected.shape or (), free, strict=False)
+        )
+    with model_errors(f"the state '{expected}' cannot be made"):
+        bounded_bytes(shape, expected.dtype.itemsize, MOST_ARRAY_BYTES)
+    return np.full(shape, role.fill or 0, expected.dtype)
+
+
+def read_recording(path: Path | None, role: RecordingInput) -> Samples:
+    """Return the samples of the recording that a voice speaks like, shape `[T]`."""
+    if path is None:
+        raise ModelError(
+            f"the voice speaks like a recording, and there is none; put {REFERENCE} beside its "
+            "graphs, or give one (--reference)"
+        )
+    check_duration(path, (0, role.longest_s))
+    audio = read_wav(path)
+    samples = resample(audio.samples, audio.sample_rate, role.rate)
+    if not samples.size or not np.isfinite(samples).all():
+        raise ModelError(f"'{path}' is empty or holds values that are not finite; record it again")
+    return samples
 
 
 def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
@@ -276,44 +473,3 @@ def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np
         wrong = array[~kept].flat[0]
         raise ModelError(f"{named} is {wrong!s:.40}, which input '{expected}' does not hold")
     return changed
-
-
-def to_samples(stated: Spectrum, outputs: Sequence[npt.NDArray[Any]]) -> Samples:
-    """Return the sound of spectra.
-
-    Overlapping windowed frames are added and divided by the sum of the squared windows, as torch
-    and sherpa-onnx do.
-
-    Args:
-        stated: The contract's table.
-        outputs: What its form names, each of shape `[1, n_fft / 2 + 1, T]`.
-
-    Returns:
-        Shape `[(T - 1) * hop_length]` where frames are centred, else with `n_fft` more.
-    """
-    spectra = _complex(stated.form, [np.asarray(output)[0] for output in outputs]).T
-    if stated.normalized:
-        spectra = spectra * np.float32(np.sqrt(stated.n_fft))
-    frames = np.fft.irfft(spectra, n=stated.n_fft, axis=1)
-    window = np.ones(stated.n_fft)
-    if stated.window == "hann":
-        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(stated.n_fft) / stated.n_fft)
-    length = stated.n_fft + (len(frames) - 1) * stated.hop_length
-    sound, weights = np.zeros(length), np.zeros(length)
-    for number, frame in enumerate(frames):
-        span = slice(number * stated.hop_length, number * stated.hop_length + stated.n_fft)
-        sound[span] += frame * window
-        weights[span] += window**2
-    sound = np.divide(sound, weights, out=sound, where=weights > np.finfo(np.float32).tiny)
-    cut = stated.n_fft // 2 if stated.center else 0
-    return sound[cut : length - cut].astype(np.float32)
-
-
-def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the complex spectra that a graph's outputs stand for."""
-    first, second, *rest = parts
-    if form == "real-imaginary":
-        return np.asarray(first + 1j * second)
-    if form == "magnitude-phase":
-        return np.asarray(first * np.exp(1j * second))
-    return np.asarray(first * (second + 1j * rest[0]))

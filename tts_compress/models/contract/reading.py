@@ -1,33 +1,25 @@
-"""Contracts: the one beside a graph, or the shipped one that explains it, and each graph's part."""
+"""Contracts: the one beside a graph, or the shipped one that explains it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tts_compress.config import data_file, data_names, parse_config, read_table
 from tts_compress.errors import ModelError, RecipeError, TTSCompressError
-from tts_compress.models.base import GraphPart
-from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.schema import (
-    LEADING_ROLES,
-    ROLES,
-    Contract,
-    Follower,
-    Input,
-    OutputInput,
-    Spectrum,
-    StyleInput,
-    ValueInput,
-    source_of,
+from tts_compress.models.contract.parts import (
+    Part,
+    Signature,
+    check_loops,
+    following_parts,
+    leading_part,
+    read_signature,
 )
+from tts_compress.models.contract.piper_file import PiperFile
+from tts_compress.models.contract.schema import Contract, StyleInput
 from tts_compress.models.contract.styles import Folders, find_file, read_styles
-from tts_compress.models.feeds import GraphInput, graph_inputs
-from tts_compress.models.graph_file import read_structure
 
 CONTRACT_NAME = "contract.toml"
 SHIPPED = "calib/contracts"
@@ -93,184 +85,6 @@ def _parsed(text: str) -> Any:
     return text
 
 
-_WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
-_REAL = frozenset({"style", "noise"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """Inputs, outputs and metadata of a graph."""
-
-    inputs: Mapping[str, GraphInput]
-    outputs: tuple[str, ...]
-    metadata: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part(GraphPart):
-    """One graph of a voice, explained."""
-
-    signature: Signature
-    roles: Mapping[str, Input]
-    """The contract's tables by the graph's own names of its inputs."""
-
-    output: str
-    """The output that is audio, or that the next graph reads where nothing else is stated."""
-
-    returns: tuple[str, ...]
-    """Every output that is read."""
-
-    repeat: int = 1
-    spectrum: Spectrum | None = None
-
-
-def read_signature(path: Path) -> Signature:
-    """Return the inputs, outputs and metadata of a graph; weights in other files are not read."""
-    model = read_structure(path)
-    return Signature(
-        inputs=graph_inputs(model),
-        outputs=tuple(value.name for value in model.graph.output),
-        metadata={entry.key: entry.value for entry in model.metadata_props},
-    )
-
-
-def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
-    """Return the graph that comes first, explained."""
-    roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
-    return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
-
-
-def following_parts(
-    leading: Part, contract: Contract, folders: Folders, stated: str
-) -> Iterator[Part]:
-    """Yield the graphs that run behind the first one, explained, in their order."""
-    before = leading
-    made = {*leading.signature.outputs}
-    for table in contract.then:
-        path = find_file(table.graph, folders[:1])
-        signature = read_signature(path)
-        prefix = f"{stated}, '{path.name}':"
-        tables = table.input
-        if not isinstance(tables, dict):
-            only = tables or next(iter(signature.inputs), "input")
-            tables = {only: OutputInput(role="output", output=before.output)}
-        roles = _match(tables, signature, prefix, "then.input", ROLES)
-        for name, role in roles.items():
-            source = source_of(name, role)
-            if source is not None and source not in made:
-                raise RecipeError(
-                    f"{prefix} [then.input.{name}] is the output {source!r}, but the graphs "
-                    f"before it return {', '.join(sorted(made))}"
-                )
-        yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        made |= {*signature.outputs}
-    for name, size in contract.size.items():
-        if size.output not in made:
-            raise RecipeError(
-                f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
-                f"return {', '.join(sorted(made))}"
-            )
-
-
-def _part(
-    path: Path,
-    signature: Signature,
-    roles: Mapping[str, Input],
-    table: Contract | Follower,
-    contract: Contract,
-    prefix: str,
-) -> Part:
-    if not signature.outputs:
-        raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
-    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
-    spectrum = _named_outputs(table.spectrum, signature, prefix)
-    own += spectrum.outputs if spectrum is not None else ()
-    returns = [name for name in dict.fromkeys(own) if name is not None]
-    for name in returns:
-        if name not in signature.outputs:
-            has = ", ".join(signature.outputs)
-            raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
-    lengths = {size.output for size in contract.size.values()}
-    tables = [item for table in contract.inputs for item in table.items()]
-    read = lengths | {source_of(n, role) for name, role in tables for n in (name, *role.names)}
-    if contract.durations is not None:
-        read.add(contract.durations)
-    return Part(
-        path=path,
-        spec=str(path),
-        signature=signature,
-        roles=roles,
-        output=returns[0],
-        returns=tuple(dict.fromkeys([*returns, *(n for n in signature.outputs if n in read)])),
-        lengths=frozenset(lengths.intersection(signature.outputs)),
-        repeat=table.repeat if isinstance(table, Follower) else 1,
-        spectrum=spectrum,
-    )
-
-
-def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
-    """Return a table that names the outputs which it takes."""
-    if spectrum is None:
-        return None
-    names = (spectrum.outputs or signature.outputs)[: spectrum.count]
-    if len(names) < spectrum.count:
-        raise RecipeError(
-            f"{prefix} form '{spectrum.form}' needs {spectrum.count} outputs; there are "
-            f"{', '.join(names)}"
-        )
-    return spectrum.model_copy(update={"outputs": names})
-
-
-def _match(
-    tables: Mapping[str, Input],
-    signature: Signature,
-    prefix: str,
-    place: str,
-    accepted: Iterable[str],
-) -> dict[str, Input]:
-    """Return the tables by the graph's own names of its inputs."""
-    roles: dict[str, Input] = {}
-    for name, role in tables.items():
-        found = [n for n in (name, *role.names) if n in signature.inputs]
-        if found:
-            roles[found[0]] = role
-        elif not role.optional:
-            has = ", ".join(signature.inputs) or "none"
-            raise RecipeError(f"{prefix} the graph has no input '{name}'; its inputs are {has}")
-    for name, expected in signature.inputs.items():
-        if name not in roles:
-            raise RecipeError(
-                f"{prefix} input '{expected}' of the graph is unexplained; add a table "
-                f"[{place}.{name}] with a role ({', '.join(accepted)})"
-            )
-        if roles[name].role not in accepted:
-            raise RecipeError(
-                f"{prefix} [{place}.{name}] has the role '{roles[name].role}', which only graphs "
-                "that run behind another can have"
-            )
-        if problem := _type_problem(roles[name], expected):
-            raise RecipeError(f"{prefix} [{place}.{name}] {problem}")
-    return roles
-
-
-def _type_problem(role: Input, expected: GraphInput) -> str | None:
-    """Return why an input of a graph cannot be given what its role states, or None if it can."""
-    if role.type is not None and role.type != expected.dtype:
-        return f"states type {role.type}, but the graph wants {expected}"
-    if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
-        return f"states {role.axes} axes, but the graph wants {expected}"
-    whole = expected.dtype.kind in "iu"
-    if role.role in _WHOLE and not whole:
-        return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"
-    if role.role in _REAL and expected.dtype.kind != "f":
-        return f"has the role '{role.role}', of real numbers, but the graph wants {expected}"
-    if isinstance(role, ValueInput) and whole:
-        for value in (role.value, role.value if role.quiet is None else role.quiet):
-            if np.any(np.asarray(value) % 1):
-                return f"states {value}, but the graph wants {expected}: give whole numbers"
-    return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """A contract and the graph that it explains."""
@@ -290,8 +104,11 @@ class Explained:
 
     def parts(self) -> tuple[Part, ...]:
         """Return all graphs, explained, in their order."""
-        others = following_parts(self.leading, self.contract, self.folders, f"'{self.path}'")
-        return (self.leading, *others)
+        stated = f"'{self.path}'"
+        others = following_parts(self.leading, self.contract, self.folders, stated)
+        parts = (self.leading, *others)
+        check_loops(parts, self.contract, stated)
+        return parts
 
 
 def is_explained(path: Path) -> bool:
