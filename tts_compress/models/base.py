@@ -329,6 +329,9 @@ class GraphPart:
     lengths: frozenset[str] = frozenset()
     """Outputs that decide how long something is that is made of what the graph returns."""
 
+    steers: bool = False
+    """What is said next is drawn of what it returns, so a changed copy says something else."""
+
     held: onnx.ModelProto | None = None
     """The graph, where it is in memory only."""
 

@@ -318,13 +318,14 @@ class OnnxVoice(OnnxModel):
 
     def speaking_as(self, speaking: Speaking) -> Self:
         """Return this voice speaking as one of its speakers, or like a recording."""
-        voice, audio = self, speaking.prompt and speaking.prompt.audio
-        if audio is not None and self.prompt is not None:
+        changed: dict[str, Any] = {}
+        audio = speaking.prompt.audio if speaking.prompt and self.prompt else None
+        if audio is not None:
             read_header(audio)
-            voice = voice._with(prompt=Prompt(audio=audio))
-        if speaking.speaker is None:
-            return voice
-        return voice._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
+            changed["prompt"] = Prompt(audio=audio)
+        if speaking.speaker is not None:
+            changed["speaker"] = find_speaker(self.speakers, speaking.speaker, self.spec)
+        return self._with(**changed) if changed else self
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights; where the contract names them, in its order."""
@@ -490,7 +491,7 @@ class OnnxVoice(OnnxModel):
             found += [path for folder in folders for path in sorted(folder.glob(name))]
         if self._found.config is not None:
             found.append(self._found.config.path)
-        root, audio = folders[-1], self.prompt and self.prompt.audio
+        root, audio = folders[-1], self.prompt.audio if self.prompt else None
         settings = {CONTRACT_NAME: self._found.path} | ({REFERENCE: audio} if audio else {})
         return settings | {path.relative_to(root).as_posix(): path for path in found}
 

@@ -1,4 +1,4 @@
-"""A tiny ONNX voice that is a language model: prefill, decode with a cache, and a decoder of tokens."""
+"""A tiny ONNX voice that is a language model: prefill, decode with a cache, decoder of tokens."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ class Block(nn.Module):
             key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
         scores = query @ key.transpose(2, 3) / math.sqrt(WIDTH // HEADS)
         if not past:
-            scores = scores + torch.ones_like(scores).triu(1) * -1e9
+            scores = scores + torch.ones_like(scores).triu(1) * -1e4
         mixed = (scores.softmax(-1) @ value).transpose(1, 2).reshape(1, -1, WIDTH)
         x = x + self.out(mixed)
         return x + self.down(torch.relu(self.up(self.norm2(x)))), key, value
@@ -113,7 +113,7 @@ class Decoder(nn.Module):
     def forward(self, codes: Tensor) -> Tensor:
         """Return audio, shape `[1, 1, T * HOP]`, of tokens `[1, T]`."""
         x = self.embedding(codes).transpose(1, 2)
-        return self.up(torch.nn.functional.leaky_relu(self.convolution(x), 0.1)).tanh()
+        return torch.tanh(self.up(torch.nn.functional.leaky_relu(self.convolution(x), 0.1)))
 
 
 def export(

@@ -1,7 +1,7 @@
 """Graphs of a voice as its contract explains them: what each is given, and which run in rounds."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
 from pathlib import Path
@@ -157,6 +157,15 @@ def _part(
     )
 
 
+def steering(parts: Sequence[Part], contract: Contract) -> Iterator[Part]:
+    """Yield graphs marked by whether what they return decides what is said, and when it ends."""
+    ends = {n: until.output for n, until in contract.until.items() if until.output is not None}
+    last = max((place for place, part in enumerate(parts) if part.loop in ends), default=-1)
+    for place, part in enumerate(parts):
+        is_sound = place == len(parts) - 1 and ends.get(part.loop or "") not in part.values
+        yield replace(part, steers=place <= last and not is_sound)
+
+
 def _names_read(contract: Contract) -> Iterator[str]:
     """Yield the names of outputs that some graph, size or loop reads; `*` stands for anything."""
     for table in contract.inputs:
@@ -265,10 +274,10 @@ def _type_problem(role: Input, expected: GraphInput) -> str | None:
     if isinstance(role, StateInput) and role.shape and not expected.fits(role.shape):
         return f"begins with shape {list(role.shape)}, but the graph wants {expected}"
     whole = expected.dtype.kind in "iu"
-    if role.role in _WHOLE and not whole:
-        return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"
-    if role.role in _REAL and expected.dtype.kind != "f":
-        return f"has the role '{role.role}', of real numbers, but the graph wants {expected}"
+    real = role.role in _REAL and expected.dtype.kind != "f"
+    if real or (role.role in _WHOLE and not whole):
+        kind = "real" if real else "whole"
+        return f"has the role '{role.role}', of {kind} numbers, but the graph wants {expected}"
     values = (role.value, role.quiet or 0) if isinstance(role, ValueInput) and whole else ()
     if broken := [value for value in values if np.any(np.asarray(value) % 1)]:
         return f"states {broken[0]}, but the graph wants {expected}: give whole numbers"

@@ -16,6 +16,7 @@ from tts_compress.models.contract.parts import (
     following_parts,
     leading_part,
     read_signature,
+    steering,
 )
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import Contract, StyleInput
@@ -108,7 +109,7 @@ class Explained:
         others = following_parts(self.leading, self.contract, self.folders, stated)
         parts = (self.leading, *others)
         check_loops(parts, self.contract, stated)
-        return parts
+        return tuple(steering(parts, self.contract))
 
 
 def is_explained(path: Path) -> bool:

@@ -59,7 +59,7 @@ def draw_tokens(
     if seed is not None and sample.temperature > 0:
         scores = np.where(_likely(sample, scores), scores, -np.inf) / sample.temperature
         scores += np.random.default_rng(seed).gumbel(size=scores.shape)
-    return scores.argmax(axis=-1)[None]
+    return np.asarray(scores.argmax(axis=-1)[None], np.int64)
 
 
 def _likely(sample: Sample, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.bool_]:
