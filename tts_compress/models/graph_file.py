@@ -5,6 +5,7 @@ Infinities are accepted where they mean something: exporters write masks with -i
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +114,7 @@ def weight_files(path: Path) -> list[Path]:
     outside = (t for _, t in _constants(model, _all_nodes(model)) if uses_external_data(t))
     entries = (entry for tensor in outside for entry in tensor.external_data)
     names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
-    return [path.parent / name for name in names]
+    return [path.absolute().parent / name for name in names]
 
 
 class SharedWeights:
@@ -143,6 +144,14 @@ class SharedWeights:
                 set_external_data(tensor, self.path.name, offset, len(content))
                 tensor.ClearField("raw_data")
         path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def shared_weights(graphs: Iterable[Path], folder: Path) -> dict[Path, SharedWeights]:
+    """Return new files in a folder for the weights of graphs that keep theirs in one, by graph."""
+    files = {graph: weight_files(graph) for graph in graphs}
+    counts = Counter(file for several in files.values() for file in several)
+    new = {f: SharedWeights(folder / f.name) for f, count in counts.items() if count > 1}
+    return {graph: new[f] for graph, several in files.items() for f in several if f in new}
 
 
 def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:

@@ -27,16 +27,16 @@ from tts_compress.models.base import (
 )
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.parts import Part
-from tts_compress.models.contract.reading import (
-    CONTRACT_NAME,
-    Explained,
-    find_contract,
-)
-from tts_compress.models.contract.schema import Contract, RecordingInput, StyleInput
-from tts_compress.models.contract.styles import find_file, style_files
+from tts_compress.models.contract.reading import Explained, find_contract
+from tts_compress.models.contract.schema import Contract, RecordingInput
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.files import REFERENCE, find_prompt, read_header
-from tts_compress.models.graph_file import SharedWeights, read_graph, weight_files
+from tts_compress.models.graph_file import (
+    SharedWeights,
+    read_graph,
+    shared_weights,
+    weight_files,
+)
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
     STREAM_NAME,
@@ -164,20 +164,15 @@ class OnnxModel:
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
             folder = partial / (self.folder or "")
             folder.mkdir(exist_ok=True)
-            beside = {name: weight_files(part.path) for name, part in self.parts.items()}
-            counts = Counter(path for paths in beside.values() for path in paths)
-            shared = {p: SharedWeights(folder / p.name) for p, count in counts.items() if count > 1}
-            graphs = [
-                self._write(name, folder, next((shared[p] for p in paths if p in shared), None))
-                for name, paths in beside.items()
-            ]
+            shared = shared_weights([part.path for part in self.parts.values()], folder)
+            graphs = [self._write(n, folder, shared.get(p.path)) for n, p in self.parts.items()]
             for path in graphs:
                 read_graph(path)  # nothing is written that cannot be read again
             for name, source in self._settings().items():
                 (partial / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, partial / name)
             if self.manifest is not None:
-                weights = (*graphs, *(weights.path for weights in shared.values()))
+                weights = (*graphs, *{weights.path for weights in shared.values()})
                 names = (path.relative_to(partial).as_posix() for path in weights)
                 manifest = with_files(self.manifest, partial, *names)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
@@ -402,7 +397,9 @@ class OnnxVoice(OnnxModel):
         """Return the inputs of a graph in two calls of different lengths."""
         for texts in texts_to_cut_by(self.language):
             with suppress(TextError, MissingExtraError):
-                return [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+                calls = [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+                if any(calls[0][name].shape != calls[1][name].shape for name in calls[0]):
+                    return calls
         raise ModelError(f"'{self.spec}' speaks no text by which it could be cut")
 
     def calibration_calls(
@@ -476,24 +473,8 @@ class OnnxVoice(OnnxModel):
         return open_session(feed_noise(self.graph(part)), found.spec), found.returns
 
     def _settings(self) -> Mapping[str, Path]:
-        folders, contract = self._found.folders, self.contract
-        tokens = contract.tokens
-        roles = [role for part in self.parts.values() for role in part.roles.values()]
-        styles = [role for role in roles if isinstance(role, StyleInput)]
-        found = [path for role in styles for path in style_files(role, folders)]
-        named = []
-        if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
-            named.append(tokens.vocabulary)
-        if tokens.source == "lexicon" and tokens.lexicon is not None:
-            named.append(tokens.lexicon)
-        found += [find_file(name, folders) for name in named]
-        for name in contract.files:
-            found += [path for folder in folders for path in sorted(folder.glob(name))]
-        if self._found.config is not None:
-            found.append(self._found.config.path)
-        root, audio = folders[-1], self.prompt.audio if self.prompt else None
-        settings = {CONTRACT_NAME: self._found.path} | ({REFERENCE: audio} if audio else {})
-        return settings | {path.relative_to(root).as_posix(): path for path in found}
+        audio = self.prompt.audio if self.prompt else None
+        return self._found.files(self._caller.parts) | ({REFERENCE: audio} if audio else {})
 
 
 class ContractRuntime:

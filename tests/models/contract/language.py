@@ -90,15 +90,18 @@ class LanguageModel(nn.Module):
         self.blocks = nn.ModuleList(Block() for _ in range(LAYERS))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, VOCABULARY)
         self.head.bias.data[STOP] += 1.0
+        self.register_buffer("begins", torch.eye(VOCABULARY)[STOP] * -100)
 
     def forward(self, ids: Tensor, position: Tensor | None = None, *past: Tensor) -> Any:
         """Return the scores of the next tokens, shape `[1, L, V]`, and all keys and values."""
+        # Speech never ends before it begins.
+        bias = self.begins if position is None else 0
         places = torch.arange(ids.shape[1])[None] if position is None else position[None]
         x, states = self.embedding(ids) + self.positions(places), list[Tensor]()
         for number, block in enumerate(self.blocks):
             x, *pair = block(x, past[2 * number : 2 * number + 2])
             states += pair
-        return self.head(self.norm(x)), *states
+        return self.head(self.norm(x)) + bias, *states
 
 
 class Decoder(nn.Module):

@@ -143,7 +143,7 @@ def _part(
     read = set(_names_read(contract))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(
-        path=path,
+        path=path.absolute(),
         spec=str(path),
         signature=signature,
         roles=roles,

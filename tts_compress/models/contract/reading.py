@@ -20,7 +20,7 @@ from tts_compress.models.contract.parts import (
 )
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import Contract, StyleInput
-from tts_compress.models.contract.styles import Folders, find_file, read_styles
+from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 
 CONTRACT_NAME = "contract.toml"
 SHIPPED = "calib/contracts"
@@ -110,6 +110,25 @@ class Explained:
         parts = (self.leading, *others)
         check_loops(parts, self.contract, stated)
         return tuple(steering(parts, self.contract))
+
+    def files(self, parts: Iterable[Part]) -> dict[str, Path]:
+        """Return the contract and the files that it names, by their names in an artifact."""
+        folders, tokens = self.folders, self.contract.tokens
+        roles = [role for part in parts for role in part.roles.values()]
+        styles = [role for role in roles if isinstance(role, StyleInput)]
+        beside = [path for role in styles for path in style_files(role, folders)]
+        named = []
+        if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
+            named.append(tokens.vocabulary)
+        if tokens.source == "lexicon" and tokens.lexicon is not None:
+            named.append(tokens.lexicon)
+        beside += [find_file(name, folders) for name in named]
+        for name in self.contract.files:
+            beside += [path for folder in folders for path in sorted(folder.glob(name))]
+        if self.config is not None:
+            beside.append(self.config.path)
+        names = {path.relative_to(folders[-1]).as_posix(): path for path in beside}
+        return {CONTRACT_NAME: self.path} | names
 
 
 def is_explained(path: Path) -> bool:
