@@ -157,3 +157,71 @@ def write_voice(folder: Path) -> Path:
     export(decoder, {"codes": ids}, ["audio"], axes, folder / "decoder.onnx")
     (folder / "contract.toml").write_text(CONTRACT, encoding="utf-8")
     return folder / "prefill.onnx"
+
+
+LATENTS = """
+version = 1
+name = "tiny-latents"
+sample_rate = 16000
+language = "en-us"
+loop = "speech"
+output = "audio"
+[tokens]
+source = "characters"
+vocabulary = { 1 = " abcdefghijklmnopqrstuvwxyz.,'" }
+[until.speech]
+output = "stop"
+above = 0.5
+after = 2
+longest = 50
+latent = "new"
+[input.ids]
+role = "tokens"
+[input.voice]
+role = "recording"
+rate = 8000
+[input.latent]
+role = "constant"
+value = 0
+shape = [1, 8]
+next = "new"
+[input.noise]
+role = "noise"
+shape = [1, 8]
+[input.count]
+role = "state"
+output = "counted"
+"""
+
+
+class LatentStep(nn.Module):
+    """A step of a voice that writes latents, and their sound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.hidden = nn.Embedding(VOCABULARY, 8), nn.Linear(16, 8)
+        self.sound = nn.Linear(8, HOP)
+
+    def forward(
+        self, ids: Tensor, voice: Tensor, latent: Tensor, noise: Tensor, count: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Return audio, the log-odds of the end, the next latent, and the number of steps."""
+        read = torch.cat([self.embedding(ids).mean(1) + voice.abs().mean(), latent], 1)
+        hidden = torch.tanh(self.hidden(read))
+        new = hidden + 0.3 * noise
+        stop = count - 0.5 * ids.shape[1] + hidden[:, 0]
+        return torch.tanh(self.sound(new)), stop, new, count + 1
+
+
+def write_latent_voice(folder: Path) -> Path:
+    """Write a voice of one graph, which runs in a loop."""
+    torch.manual_seed(0)
+    folder.mkdir()
+    ids, latent = torch.ones(1, 5, dtype=torch.int64), torch.zeros(1, 8)
+    inputs = {"ids": ids, "voice": torch.ones(1, 9), "latent": latent, "noise": latent}
+    inputs["count"] = torch.zeros(1)
+    outputs = ["audio", "stop", "new", "counted"]
+    axes = {"ids": {1: "L"}, "voice": {1: "T"}}
+    export(LatentStep(), inputs, outputs, axes, folder / "step.onnx")
+    (folder / "contract.toml").write_text(LATENTS, encoding="utf-8")
+    return folder / "step.onnx"
