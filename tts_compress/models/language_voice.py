@@ -15,9 +15,6 @@ from tts_compress.models.contract.reading import leading_graph
 from tts_compress.models.contract.schema import Until
 from tts_compress.models.onnx_model import OnnxVoice
 
-Heard = Mapping[str, Callable[[Any], Any]]
-"""Functions by names of outputs and tokens: each is told a value and returns what is read."""
-
 
 class _SteppedVoice(OnnxVoice):
     """A voice whose speech ends by its own decision, which can be made to read another's."""
@@ -26,8 +23,9 @@ class _SteppedVoice(OnnxVoice):
     def _until(self) -> Until:
         return next(until for until in self.contract.until.values() if until.output is not None)
 
-    def _hear(self, call: Call, heard: Heard) -> None:
-        self._caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else v)
+    def _hear(self, call: Call, heard: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Speak, and tell functions the outputs and tokens of their names."""
+        self._caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
 
 
 class TokenVoice(_SteppedVoice):
@@ -36,13 +34,8 @@ class TokenVoice(_SteppedVoice):
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Speak a text and return its tokens; the first row is of zeros."""
         rows: list[npt.NDArray[np.int64]] = []
-
-        def note(drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            rows.append(drawn)
-            return drawn
-
         for call in self._calls(text, seed):
-            self._hear(call, {str(self._until.output): note})
+            self._hear(call, {str(self._until.output): rows.append})
         ids = np.concatenate([np.zeros_like(rows[0]), *rows])
         ends = ids[1:, :1] == self._until.token
         return Tokens(ids=ids, chosen=~ends.repeat(ids.shape[1], 1), stop=self._until.token)
@@ -50,25 +43,20 @@ class TokenVoice(_SteppedVoice):
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after another model's tokens."""
         steps, scores = iter(tokens.ids[1:, None]), list[npt.NDArray[np.float32]]()
-        parts = self._caller.parts
-        names = {draw.logits for part in parts for draw in part.samples.values()}
-        latest: dict[str, Any] = {}
-
-        def note(logits: Any) -> Any:
-            latest["logits"] = logits
-            return logits
+        names = {s.logits for part in self._caller.parts for s in part.samples.values()}
+        latest: list[Any] = [None]
 
         def told(drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-            rows = np.reshape(latest["logits"], (-1, latest["logits"].shape[-1]))
+            rows = np.reshape(latest[-1], (-1, latest[-1].shape[-1]))[-drawn.shape[1] :]
             step = next(steps, np.empty((0, 0), np.int64))
             if step.shape != drawn.shape or not ((step >= 0) & (step < rows.shape[1])).all():
                 raise ModelError(f"the tokens are not ones of {text[:40]!r}")
-            scores.append(rows[-drawn.shape[1] :].astype(np.float32))
+            scores.append(rows.astype(np.float32))
             return step
 
         for call in self._calls(text, None):
-            self._hear(call, dict.fromkeys(names, note) | {str(self._until.output): told})
-        if len(scores) != len(tokens.ids) - 1:
+            self._hear(call, dict.fromkeys(names, latest.append) | {str(self._until.output): told})
+        if next(steps, None) is not None:
             raise ModelError(f"the tokens are not ones of {text[:40]!r}")
         return np.stack(scores)
 
@@ -79,8 +67,7 @@ class LatentVoice(_SteppedVoice):
     def generate_latents(self, text: str, *, seed: int | None) -> npt.NDArray[np.float32]:
         """Speak a text and return the latents that it read, a row of NaN before each part."""
         parts = [self._read(call, None) for call in self._calls(text, seed)]
-        start = np.full((1, max(latents.shape[1] for latents, _ in parts)), np.nan, np.float32)
-        return np.concatenate([np.vstack([start, made])[: len(stops)] for made, stops in parts])
+        return np.concatenate([np.vstack([m[:1] * np.nan, m])[: len(s)] for m, s in parts])
 
     def read_latents(self, text: str, latents: npt.NDArray[np.float32]) -> Reading:
         """Return the answers to latents that another model read."""
@@ -91,11 +78,9 @@ class LatentVoice(_SteppedVoice):
             raise ModelError(f"the latents are not ones of {text[:40]!r}")
         # The round that ends speech may make no latent.
         answers = [np.resize(np.vstack([m, 0 * m[:1]]), (len(s), m.shape[1])) for m, s in read]
-        return Reading(
-            latents=np.concatenate(answers),
-            stop=np.concatenate([stops for _, stops in read]),
-            threshold=float(self._odds(self._until.above)),
-        )
+        stops = np.concatenate([stops for _, stops in read])
+        threshold = float(self._odds(self._until.above))
+        return Reading(latents=np.concatenate(answers), stop=stops, threshold=threshold)
 
     def _read(
         self, call: Call, rows: npt.NDArray[np.float32] | None
@@ -111,15 +96,12 @@ class LatentVoice(_SteppedVoice):
 
         def ending(value: Any) -> Any:
             stops.append(float(np.reshape(value, -1)[0]))
-            if rows is None:
-                return value
-            ends = len(stops) >= max(len(rows) - until.after, 1)
-            return np.full_like(value, np.inf if ends else -np.inf)
+            ends = rows is not None and len(stops) >= max(len(rows) - until.after, 1)
+            return None if rows is None else np.full_like(value, np.inf if ends else -np.inf)
 
         def latent(value: Any) -> Any:
             made.append(np.reshape(value, -1))
-            is_told = rows is not None and len(stops) < len(rows)
-            return np.reshape(rows[len(stops)], value.shape) if is_told else value  # type: ignore[index]
+            return None if rows is None else np.reshape(rows[len(stops)], value.shape)
 
         self._hear(call, {str(until.output): ending, str(until.latent): latent})
         latents = np.stack(made) if made else np.zeros((1, 1 if rows is None else rows.shape[1]))
@@ -128,8 +110,7 @@ class LatentVoice(_SteppedVoice):
     def _odds(self, value: Any) -> npt.NDArray[np.float32]:
         """Return log-odds of what ends speech."""
         if self._until.is_probability:
-            value = np.clip(value, 1e-9, 1 - 1e-9)
-            value = np.log(value) - np.log1p(-value)
+            value = np.log(np.clip(value, 1e-9, 1) / np.clip(1 - np.asarray(value), 1e-9, 1))
         return np.asarray(value, np.float32)
 
 

@@ -346,8 +346,8 @@ class OnnxVoice(OnnxModel):
         """Speak a text with noise chosen by `seed`; None speaks without noise."""
         spoken = [self._caller.speak(self._run, call) for call in self._calls(text, seed)]
         frames = self.contract.durations or ""
-        durations = [v.latest[frames].reshape(-1) for v in spoken if frames in v.latest]
-        samples = np.concatenate([self._caller.samples(values) for values in spoken])
+        durations = [s.latest[frames].reshape(-1) for s in spoken if frames in s.latest]
+        samples = np.concatenate([self._caller.samples(speech) for speech in spoken])
         return Audio(
             samples=samples.astype(np.float32),
             sample_rate=self.sample_rate,
@@ -363,7 +363,9 @@ class OnnxVoice(OnnxModel):
         """
         last = len(self._caller.parts) - 1
         if self._caller.parts[last].loop is not None:
-            yield from self._stream_rounds(text, seed)
+            for call in self._calls(text, seed):
+                for samples in self._caller.chunks(self._run, call):
+                    yield Audio(samples=samples, sample_rate=self.sample_rate)
             return
         if self._streamer is None:
             self._streamer = self._open_streamer()
@@ -371,12 +373,6 @@ class OnnxVoice(OnnxModel):
             for coming in self._caller.rounds(self._run, call, [last]):
                 feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
                 yield from self._streamer.speak(feeds)
-
-    def _stream_rounds(self, text: str, seed: int | None) -> Iterator[Audio]:
-        """Yield what each round of a loop makes, where the last graph of the voice is in it."""
-        for call in self._calls(text, seed):
-            for samples in self._caller.chunks(self._run, call):
-                yield Audio(samples=samples, sample_rate=self.sample_rate)
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
         audio = None if self.prompt is None else self.prompt.audio

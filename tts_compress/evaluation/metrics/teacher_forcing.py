@@ -181,23 +181,17 @@ def compare_language_models(run: Run) -> TeacherForcing:
 
 
 def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
-    files = list(texts)
-    said = [read_tokens(text.tokens) for text in files]
-    steps = [
-        steps_together(tokens.ids, read_tokens(text.free).ids)
-        for tokens, text in zip(said, files, strict=True)
-    ]
+    steps: list[int | None] = []
+
+    def read(text: FilesOfText) -> tuple[Any, ...]:
+        tokens = read_tokens(text.tokens)
+        steps.append(steps_together(tokens.ids, read_tokens(text.free).ids))
+        return np.load(text.reference), np.load(text.candidate), tokens.chosen, tokens.stop
+
+    scores = compare_scores(map(read, texts))
     parted = [count for count in steps if count is not None]
-    scores = (
-        (np.load(text.reference), np.load(text.candidate), tokens.chosen, tokens.stop)
-        for tokens, text in zip(said, files, strict=True)
-    )
-    return compare_scores(scores).model_copy(
-        update={
-            "parted": len(parted) / len(steps),
-            "steps_together": float(np.median(parted)) if parted else None,
-        }
-    )
+    median = float(np.median(parted)) if parted else None
+    return scores.model_copy(update={"parted": len(parted) / len(steps), "steps_together": median})
 
 
 def steps_together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> int | None:
@@ -298,11 +292,8 @@ def compare_scores(texts: Iterable[tuple[Any, ...]]) -> TeacherForcing:
 
 def _odds(scores: Scores, token: int) -> npt.NDArray[np.float64]:
     """Return the log-odds of a token against all others, of scores `[S, V]`."""
-    wide = scores.astype(np.float64)
-    others = np.delete(wide, token, axis=-1)
-    most = others.max(axis=-1)
-    total = most + np.log(np.exp(others - most[:, None]).sum(axis=-1))
-    return np.asarray(wide[:, token] - total)
+    nats = np.minimum(_log_probabilities(scores.astype(np.float64))[:, token], -1e-12)
+    return np.asarray(nats - np.log(-np.expm1(nats)))
 
 
 def _centred(name: str, scores: Scores, book: int) -> npt.NDArray[np.float64]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,13 @@ from tts_compress.audio import Samples, read_wav, resample
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
 from tts_compress.models.contract.parts import Part, loops_of
 from tts_compress.models.contract.reading import Explained
-from tts_compress.models.contract.sampling import Drawn, draw_tokens
+from tts_compress.models.contract.sampling import draw_tokens
 from tts_compress.models.contract.schema import (
     TOKENS,
     Input,
     NoiseInput,
     OutputInput,
     RecordingInput,
-    Sample,
     Size,
     SpeakerInput,
     StateInput,
@@ -74,19 +73,21 @@ Run = Callable[[int, Feeds, Seed], list[Any]]
 `Part.returns`."""
 
 Listener = Callable[[str, Any], Any]
-"""Is told each output and drawn token, by name, and returns what is read in its place."""
+"""Is told each output and drawn token, by name, and may return another one to be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
-    """Outputs of the graphs of a call, and tokens drawn of them."""
+class Speech:
+    """A call that is spoken: outputs of the graphs so far, and tokens drawn of them."""
 
-    listen: Listener = lambda _, value: value
+    run: Run
+    call: Call
+    listen: Listener = lambda *_: None
     latest: Made = field(default_factory=dict)
     """The last value of each, by name."""
 
     of_graph: dict[Path, Made] = field(default_factory=dict)
-    """The last outputs of each graph by itself: names may be those of others."""
+    """The last values of each graph by itself: names may be those of others."""
 
     rounds: dict[str, list[Any]] = field(default_factory=dict)
     """All values of those that are kept."""
@@ -94,18 +95,17 @@ class Values:
     def put(self, part: Part, values: Made) -> None:
         """Add what came of a run of a graph."""
         for name, value in values.items():
-            heard = self.listen(name, value)
-            self.latest[name] = self.of_graph.setdefault(part.path, {})[name] = heard
-            rounds = self.rounds.get(name)
+            told = self.listen(name, value)
+            value = value if told is None else told  # noqa: PLW2901
+            self.latest[name] = self.of_graph.setdefault(part.path, {})[name] = value
+            rounds = self.rounds.get(name, [])
+            rounds.append(value)
             if part.loop is not None:
                 with model_errors(f"'{part.spec}' returns too much in a loop"):
-                    bounded_bytes((len(rounds or ()) + 1, *np.shape(heard)), 4, MOST_ARRAY_BYTES)
-            if rounds is not None:
-                rounds.append(heard)
+                    bounded_bytes((len(rounds), *np.shape(value)), 4, MOST_ARRAY_BYTES)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class Round(NamedTuple):
     """One run of a graph that is about to be."""
 
     position: int
@@ -113,7 +113,7 @@ class Round:
     feeds: Feeds
     seed: Seed
     is_last: bool
-    """The graph is certain not to run again."""
+    """The graph is certain not to run again here."""
 
 
 class Caller:
@@ -125,9 +125,8 @@ class Caller:
         self.parts = parts
         self._loops = tuple(loops_of(parts))
         self._draws = list(dict.fromkeys(name for part in parts for name in part.samples))
-        inputs = [item for part in parts for item in part.roles.items()]
-        self._kept = {source_of(*item) for item in inputs if _is_joined(item[1])}
-        self._kept |= {*self._draws, *([parts[-1].output] if parts[-1].loop else [])}
+        self._kept = {*self._draws, *(name for part in parts for name in part.joined)}
+        self._kept |= {parts[-1].output} if parts[-1].loop else set()
         self._styles = _read_styles(parts, explained.folders)
         self._speller = Speller(
             contract.tokens, contract.language, explained.folders, explained.config
@@ -144,57 +143,48 @@ class Caller:
             call_seed = None if seed is None else (seed, index)
             yield Call(symbols=symbols, seed=call_seed, speaker=speaker, recording=recording)
 
-    def _feeds(self, position: int, call: Call, values: Values, step: int = 0) -> Feeds:
+    def _feeds(self, speech: Speech, position: int, step: int, number: int) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
+            speech: What is spoken, and what the graphs returned.
             position: Place of the graph, from 0.
-            call: What is spoken.
-            values: What the graphs before it returned, and it itself in the round before.
-            step: Round of its loop, from 0.
+            step: Round of its innermost loop, from 0.
+            number: Round over all its loops.
         """
-        part = self.parts[position]
+        part, call, latest = self.parts[position], speech.call, speech.latest
         feeds: Feeds = {}
-        for number, (name, role) in enumerate(part.roles.items()):
+        for stream, (name, role) in enumerate(part.roles.items(), _NOISE_STREAM):
             expected, source = part.signature.inputs[name], source_of(name, role, step)
             if isinstance(role, StateInput):
-                value = _state(role, expected, part, values, step)
-            elif source is not None and _is_joined(role):
-                assert isinstance(role, OutputInput)
-                value = np.concatenate(values.rounds[source], axis=role.join)
+                value = _state(role, expected, part, speech, step)
+            elif source is not None and isinstance(role, OutputInput) and role.join is not None:
+                value = np.concatenate(speech.rounds[source], axis=role.join)
             elif source is not None:
-                value = values.latest[source]
+                value = latest[source]
             elif isinstance(role, StepInput):
                 longest = self._until[part.loop].longest if part.loop else 1
                 value = step if role.role == "step" else max(part.repeat, longest)
             elif isinstance(role, RecordingInput):
                 value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
-                seed = None
-                if call.seed is not None:
-                    seed = (*call.seed, _NOISE_STREAM + number, position, step)
-                value = _noise(role, self._shape(role, call, values.latest), seed)
+                seed = None if call.seed is None else (*call.seed, stream, position, number)
+                value = role.deviation * _noise(role, self._shape(role, call, latest), seed)
             else:
-                value = self._value(name, role, call, values.latest)
+                value = self._value(name, role, call, latest)
             feeds[name] = _as_input(value, expected, source)
         return feeds
 
-    def speak(self, run: Run, call: Call, listen: Listener | None = None) -> Values:
-        """Return what all graphs returned.
-
-        Args:
-            run: Runs a graph.
-            call: What is spoken.
-            listen: Is told all that is returned and drawn, and may change it.
-        """
-        values = Values() if listen is None else Values(listen)
-        for _ in self._walk(run, call, values):
+    def speak(self, run: Run, call: Call, listen: Listener = lambda *_: None) -> Speech:
+        """Return what all graphs returned; a listener is told all of it, and may change it."""
+        speech = Speech(run, call, listen)
+        for _ in self._walk(speech):
             pass
-        return values
+        return speech
 
     def rounds(self, run: Run, call: Call, positions: Collection[int]) -> Iterator[Round]:
         """Yield each run of one graph, which may have several positions, before it is."""
-        for coming in self._walk(run, call, Values()):
+        for coming in self._walk(Speech(run, call)):
             if coming.position in positions:
                 yield coming
                 if coming.is_last and coming.position == max(positions):
@@ -202,21 +192,23 @@ class Caller:
 
     def chunks(self, run: Run, call: Call) -> Iterator[Samples]:
         """Yield the sound that each round of the last loop makes."""
-        values, told = Values(), 0
-        for _ in chain(self._walk(run, call, values), [None]):
-            rounds = values.rounds[self.parts[-1].output]
+        speech, told = Speech(run, call), 0
+        for _ in chain(self._walk(speech), [None]):
+            rounds = speech.rounds[self.parts[-1].output]
             yield from (np.reshape(samples, -1) for samples in rounds[told:])
             told = len(rounds)
 
-    def samples(self, values: Values) -> Samples:
+    def samples(self, speech: Speech) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned."""
-        last = self.parts[-1]
-        if last.output not in values.latest:
+        last, latest = self.parts[-1], speech.latest
+        if last.output not in latest:
             return np.zeros(0, np.float32)  # speech ended before it began
         if last.spectrum is not None:
-            return to_samples(last.spectrum, [values.latest[n] for n in last.spectrum.outputs])
-        rounds = values.rounds.get(last.output, [values.latest[last.output]])
-        samples: Samples = np.concatenate([np.reshape(r, -1) for r in rounds] or [np.zeros(0)])
+            return to_samples(last.spectrum, [latest[name] for name in last.spectrum.outputs])
+        rounds = speech.rounds.get(last.output, [latest[last.output]])
+        samples: Samples = np.concatenate(
+            [np.reshape(r, -1) for r in rounds or [latest[last.output][:0]]]
+        )
         if samples.dtype.kind != "f":
             raise ModelError(
                 f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
@@ -224,76 +216,56 @@ class Caller:
             )
         return samples
 
-    def _walk(self, run: Run, call: Call, values: Values) -> Iterator[Round]:
-        """Yield each run of all graphs before it is; its results are in `values` by the next."""
-        values.rounds.update({name: [] for name in self._kept if name is not None})
+    def _walk(self, speech: Speech) -> Iterator[Round]:
+        """Yield each run of all graphs before it is; its results are there by the next."""
+        speech.rounds.update({name: [] for name in self._kept})
         for loop, positions in self._loops:
-            joined = [
-                source_of(*item)
-                for item in self.parts[positions[0]].roles.items()
-                if _is_joined(item[1])
-            ]
-            if not all(values.rounds[name] for name in joined if name is not None):
+            if not all(speech.rounds[name] for name in self.parts[positions[0]].joined):
                 return  # nothing was said
             until = self._until[loop] if loop else _ONCE
-            drawn = values.rounds.get(until.output or "")
-            if until.token is not None and drawn and _is_over(until, values):
+            drawn = speech.rounds.get(until.output or "")
+            if until.token is not None and drawn and _is_over(until, speech):
                 drawn.pop()  # a graph before drew the end
-                continue
-            yield from self._loop(positions, until, run, call, values)
+            else:
+                yield from self._loop(speech, positions, until)
 
-    def _loop(
-        self, positions: list[int], until: Until, run: Run, call: Call, values: Values
-    ) -> Iterator[Round]:
+    def _loop(self, speech: Speech, positions: list[int], until: Until) -> Iterator[Round]:
         """Yield the runs of graphs that run in rounds together, until their loop ends."""
         end = until.longest
         for step in range(until.longest):
-            counts = {name: len(rounds) for name, rounds in values.rounds.items()}
+            counts = {name: len(rounds) for name, rounds in speech.rounds.items()}
             for position in positions:
-                is_last = step + 1 == until.longest
-                yield from self._repeat(position, step, run, call, values, is_last=is_last)
-                if until.output in self.parts[position].values and _is_over(until, values):
+                yield from self._repeat(speech, position, step, step + 1 == until.longest)
+                if until.output in self.parts[position].values and _is_over(until, speech):
                     end = min(end, step + until.after)
                 if step >= end:
                     for name, count in counts.items():
-                        del values.rounds[name][count:]
+                        del speech.rounds[name][count:]
                     return
 
-    def _repeat(
-        self, position: int, step: int, run: Run, call: Call, values: Values, *, is_last: bool
-    ) -> Iterator[Round]:
+    def _repeat(self, speech: Speech, position: int, step: int, is_last: bool) -> Iterator[Round]:
         """Yield the runs of a graph in one round of its loop."""
-        part = self.parts[position]
+        part, call = self.parts[position], speech.call
         for inner in range(part.repeat):
-            feeds = self._feeds(position, call, values, inner if part.repeat > 1 else step)
             number = step * part.repeat + inner
+            feeds = self._feeds(speech, position, inner if part.repeat > 1 else step, number)
             seed = call.seed
             if seed is not None and (position or number):
                 seed = (*seed, position, number)
-            yield Round(
-                position=position,
-                step=number,
-                feeds=feeds,
-                seed=seed,
-                is_last=is_last and inner + 1 == part.repeat,
-            )
-            values.put(part, dict(zip(part.returns, run(position, feeds, seed), strict=True)))
+            yield Round(position, number, feeds, seed, is_last and inner + 1 == part.repeat)
+            returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
+            if part.adds_to is not None:
+                before: Any = feeds[part.adds_to]
+                change = np.reshape(returned[part.output], before.shape) / np.float32(part.repeat)
+                returned[part.output] = before + change
+            speech.put(part, returned)
             for name, sample in part.samples.items():
-                values.put(part, {name: self._draw(name, sample, call, values)})
-
-    def _draw(self, name: str, sample: Sample, call: Call, values: Values) -> Drawn:
-        """Return tokens that are drawn of what a graph returned."""
-        logits, before = np.asarray(values.latest[sample.logits]), values.rounds[name]
-        stops = [until.token for until in self._until.values() if until.output == name]
-        if logits.ndim == 0 or any(stop is not None and stop >= logits.shape[-1] for stop in stops):
-            raise ModelError(
-                f"output '{sample.logits}' has the shape {list(logits.shape)}, of scores of tokens "
-                f"along the last axis; {stops[0] if stops else 'the token'} is none of them"
-            )
-        seed = call.seed
-        if seed is not None:
-            seed = (*seed, _DRAW_STREAM + self._draws.index(name), len(before))
-        return draw_tokens(sample, logits, before, seed)
+                earlier = speech.rounds[name]
+                if seed is not None and call.seed is not None:
+                    seed = (*call.seed, _DRAW_STREAM + self._draws.index(name), len(earlier))
+                stops = [u.token for u in self._until.values() if u.output == name]
+                drawn = draw_tokens(sample, returned[sample.logits], earlier, seed, stops)
+                speech.put(part, {name: drawn})
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
@@ -380,31 +352,21 @@ def _size_of(name: str, size: Size, values: Made) -> int:
     return size.plus - (-int(length) // size.hop)
 
 
-def _is_joined(role: Input) -> bool:
-    return isinstance(role, OutputInput) and role.join is not None
-
-
-def _is_over(until: Until, values: Values) -> bool:
+def _is_over(until: Until, speech: Speech) -> bool:
     """Return True if what was returned or drawn last ends a loop."""
-    value = np.reshape(values.latest[until.output or ""], -1)[:1]
-    if until.above is not None:
-        return bool((value > until.above).all())
-    return bool((value == until.token).all())
+    value = np.reshape(speech.latest[until.output or ""], -1)[:1]
+    return bool((value == until.token if until.above is None else value > until.above).all())
 
 
-def _state(role: StateInput, expected: GraphInput, part: Part, values: Values, step: int) -> Any:
+def _state(role: StateInput, expected: GraphInput, part: Part, speech: Speech, step: int) -> Any:
     """Return what a graph carries: from its run before, from another graph, or from the start."""
-    source, returned = role.output or expected.name, values.of_graph.get(part.path, {})
+    source, returned = role.output or expected.name, speech.of_graph.get(part.path, {})
     if source in returned and (step or part.repeat == 1):
         return returned[source]
-    if not role.shape and role.fill is None and source in values.latest:
-        return values.latest[source]
-    shape = role.shape
-    if not shape:
-        free = [1, *[0] * len(expected.shape or ())]
-        shape = tuple(
-            n if isinstance(n, int) else f for n, f in zip(expected.shape or (), free, strict=False)
-        )
+    if not role.shape and role.fill is None and source in speech.latest:
+        return speech.latest[source]
+    sizes = role.shape or expected.shape or ()
+    shape = [n if isinstance(n, int) else int(axis == 0) for axis, n in enumerate(sizes)]
     with model_errors(f"the state '{expected}' cannot be made"):
         bounded_bytes(shape, expected.dtype.itemsize, MOST_ARRAY_BYTES)
     return np.full(shape, role.fill or 0, expected.dtype)
@@ -431,9 +393,10 @@ def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArr
     rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
     while array.ndim > rank and array.shape[0] == 1:
         array = array[0]
-    if array.ndim > rank:
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if not expected.fits(shape):
         raise ModelError(f"the contract gives shape {list(array.shape)} to input '{expected}'")
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return array.reshape(shape)
 
 
 def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:

@@ -57,6 +57,7 @@ class Part(GraphPart):
 
     repeat: int = 1
     loop: str | None = None
+    adds_to: str | None = None
     samples: Mapping[str, Sample] = field(default_factory=dict)
     """Draws of tokens, by name."""
 
@@ -66,6 +67,12 @@ class Part(GraphPart):
     def values(self) -> tuple[str, ...]:
         """Names of all that comes of a run: outputs that are read, and drawn tokens."""
         return (*self.returns, *self.samples)
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Names of what is read of all rounds."""
+        roles = [(n, r) for n, r in self.roles.items() if isinstance(r, OutputInput)]
+        return tuple(role.output or name for name, role in roles if role.join is not None)
 
 
 def read_signature(path: Path) -> Signature:
@@ -139,6 +146,8 @@ def _part(
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
+    if table.adds_to is not None and table.adds_to not in signature.inputs:
+        raise RecipeError(f"{prefix} has no input {table.adds_to!r} to add its output to")
     lengths = {size.output for size in contract.size.values() if size.axis is None}
     read = set(_names_read(contract))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
@@ -152,6 +161,7 @@ def _part(
         lengths=frozenset(lengths.intersection(signature.outputs)),
         repeat=table.repeat,
         loop=table.loop,
+        adds_to=table.adds_to,
         samples=table.sample,
         spectrum=spectrum,
     )
@@ -186,24 +196,22 @@ def loops_of(parts: Iterable[Part]) -> Iterator[tuple[str | None, list[int]]]:
 
 
 def check_loops(parts: Sequence[Part], contract: Contract, stated: str) -> None:
-    """Refuse loops that are not stated, are apart, or could not end as they should."""
-    loops = [(name, positions) for name, positions in loops_of(parts) if name]
-    if sorted(name for name, _ in loops) != sorted(contract.until):
+    """Refuse loops that are not stated, are apart, or read or end by what none of them makes."""
+    loops = {name: [parts[p] for p in places] for name, places in loops_of(parts) if name}
+    names = [name for name, _ in loops_of(parts) if name]
+    if sorted(names) != sorted(contract.until):
         raise RecipeError(
-            f"{stated}: graphs run in the loops {[name for name, _ in loops] or 'none'}, each of "
-            "which, with its graphs one after the other, needs a table [until.…]; there are "
-            f"{[*contract.until] or 'none'}"
+            f"{stated}: every loop needs a table [until.…], and graphs one after the other; graphs "
+            f"run in {names or 'none'}, and there are tables for {[*contract.until] or 'none'}"
         )
-    for name, positions in loops:
-        until, values = contract.until[name], {v for p in positions for v in parts[p].values}
-        roles = [item for p in positions for item in parts[p].roles.items()]
-        wanted = {f"[then.input.{n}] next": role.next for n, role in roles}
-        wanted |= {"output": until.output, "latent": until.latent}
-        for key, value in wanted.items():
-            if value is not None and value not in values:
+    for name, members in loops.items():
+        until, values = contract.until[name], {value for part in members for value in part.values}
+        nexts = [role.next for part in members for role in part.roles.values()]
+        for value in filter(None, (*nexts, until.output, until.latent)):
+            if value not in values:
                 raise RecipeError(
-                    f"{stated}: [until.{name}] {key} is {value!r}, which no round of the loop "
-                    f"makes, but {', '.join(sorted(values))}"
+                    f"{stated}: loop '{name}' reads {value!r}, which no round of it makes, but "
+                    f"{', '.join(sorted(values))}"
                 )
 
 

@@ -16,22 +16,12 @@ from tts_compress.models.contract.schema import Sample
 Drawn = npt.NDArray[np.int64]
 
 
-def scored_rows(sample: Sample, logits: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
-    """Return the scores, shape `[K, V]`, of which tokens are drawn.
-
-    Args:
-        sample: The draw.
-        logits: Output of the graph, shape `[…, V]`.
-    """
-    rows = np.reshape(logits, (-1, logits.shape[-1])).astype(np.float64)
-    return rows[-1:] if sample.last else rows
-
-
 def draw_tokens(
     sample: Sample,
     logits: npt.NDArray[np.floating],
     before: Sequence[Drawn],
     seed: Sequence[int] | None,
+    stops: Sequence[int | None] = (),
 ) -> Drawn:
     """Return a token of each row of scores, shape `[1, K]`.
 
@@ -40,8 +30,15 @@ def draw_tokens(
         logits: Output of the graph, shape `[…, V]`.
         before: What was drawn in the rounds before.
         seed: Chooses the noise; None takes the most probable.
+        stops: Tokens that end a loop, which must be among the V.
     """
-    scores = scored_rows(sample, logits)
+    if missing := [stop for stop in stops if stop is not None and stop >= logits.shape[-1]]:
+        raise ModelError(
+            f"'{sample.logits}' has the shape {list(logits.shape)}, with the tokens' scores last; "
+            f"{missing[0]}, which ends the loop, is none of them"
+        )
+    scores = np.reshape(logits, (-1, logits.shape[-1])).astype(np.float64)
+    scores = scores[-1:] if sample.last else scores
     if not (scores < np.inf).all():
         raise ModelError(
             f"the scores '{sample.logits}' are not finite; the graph's weights are damaged or were "

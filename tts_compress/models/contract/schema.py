@@ -16,7 +16,6 @@ that fits."""
 
 _Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
 _Sizes: TypeAlias = tuple[Annotated[int, Field(ge=0)] | str, ...]
-_Values: TypeAlias = _Number | tuple[_Number, ...]
 
 TOKENS = "tokens"
 """Size that is the number of tokens."""
@@ -91,8 +90,10 @@ class ValueInput(BaseInput):
     """Numbers that are always the same."""
 
     role: Literal["speed", "scales", "constant"]
-    value: _Values
-    quiet: _Values | None = None
+    value: float | tuple[float, ...]
+    """NaN stands for what begins a sequence, in some systems."""
+
+    quiet: _Number | tuple[_Number, ...] | None = None
     """The numbers that turn noise off; by default the same."""
 
     shape: _Sizes = ()
@@ -116,6 +117,9 @@ class NoiseInput(BaseInput):
 
     distribution: Literal["normal", "uniform"] = "normal"
     """Normal of deviation 1, or uniform in [0, 1)."""
+
+    deviation: float = Field(default=1.0, ge=0, allow_inf_nan=False)
+    """Multiplies them: the root of what systems call a temperature."""
 
 
 class OutputInput(BaseInput):
@@ -376,6 +380,9 @@ class GraphTable(Config):
 
     repeat: int = Field(default=1, ge=1, le=1_000)
     """Number of rounds of a loop of this graph alone."""
+
+    adds_to: str | None = None
+    """Its input that its output is added to, divided by the rounds: a step of Euler's method."""
 
     loop: str | None = None
     """Name of the loop, a table of `until`, that it runs in, with its neighbours of the same."""
