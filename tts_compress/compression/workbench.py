@@ -12,13 +12,7 @@ import onnx
 
 from tts_compress.artifact import CalibrationRecord, sha256_of
 from tts_compress.config import data_names
-from tts_compress.errors import (
-    MissingExtraError,
-    QuantizationError,
-    RecipeError,
-    TextError,
-    TTSCompressWarning,
-)
+from tts_compress.errors import MissingExtraError, RecipeError, TextError, TTSCompressWarning
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
 from tts_compress.models.speakers import primary_language, speakers_in_turn
@@ -230,9 +224,7 @@ class Workbench:
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
-                decisions: list[Decision] = []
-                with suppress(QuantizationError):  # a graph of products alone has nothing static
-                    decisions = decide(graph.model, whole, self.lengths)
+                decisions = decide(graph.model, whole, self.lengths)
                 if static_outputs(decisions):
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())

@@ -65,7 +65,7 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 
 def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any]:
     """Return what a player has to know."""
-    spectrum = [*voice.parts.values()][-1].spectrum
+    spectrum = [*voice.parts.values()][-1].table.spectrum
     first, most = chunk_bounds(voice.sample_rate, stages)
     return {
         "format_version": 1,

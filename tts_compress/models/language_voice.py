@@ -43,7 +43,7 @@ class TokenVoice(_SteppedVoice):
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after another model's tokens."""
         steps, scores = iter(tokens.ids[1:, None]), list[npt.NDArray[np.float32]]()
-        names = {s.logits for part in self._caller.parts for s in part.samples.values()}
+        names = {s.logits for part in self._caller.parts for s in part.table.sample.values()}
         latest: list[Any] = [None]
 
         def told(drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -79,7 +79,7 @@ class LatentVoice(_SteppedVoice):
         # The round that ends speech may make no latent.
         answers = [np.resize(np.vstack([m, 0 * m[:1]]), (len(s), m.shape[1])) for m, s in read]
         stops = np.concatenate([stops for _, stops in read])
-        threshold = float(self._odds(self._until.above))
+        threshold = float(self._until.above or 0)
         return Reading(latents=np.concatenate(answers), stop=stops, threshold=threshold)
 
     def _read(
@@ -101,17 +101,13 @@ class LatentVoice(_SteppedVoice):
 
         def latent(value: Any) -> Any:
             made.append(np.reshape(value, -1))
-            return None if rows is None else np.reshape(rows[len(stops)], value.shape)
+            if rows is None or len(stops) >= len(rows):
+                return None
+            return np.reshape(rows[len(stops)], value.shape)
 
         self._hear(call, {str(until.output): ending, str(until.latent): latent})
         latents = np.stack(made) if made else np.zeros((1, 1 if rows is None else rows.shape[1]))
-        return latents.astype(np.float32), self._odds(np.array(stops))
-
-    def _odds(self, value: Any) -> npt.NDArray[np.float32]:
-        """Return log-odds of what ends speech."""
-        if self._until.is_probability:
-            value = np.log(np.clip(value, 1e-9, 1) / np.clip(1 - np.asarray(value), 1e-9, 1))
-        return np.asarray(value, np.float32)
+        return latents.astype(np.float32), np.array(stops, np.float32)
 
 
 def _kind(voice: OnnxVoice) -> type[OnnxVoice]:

@@ -26,8 +26,7 @@ from tts_compress.models.base import (
     shown_model,
 )
 from tts_compress.models.contract.calling import Call, Caller, Seed
-from tts_compress.models.contract.parts import Part
-from tts_compress.models.contract.reading import Explained, find_contract
+from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract, RecordingInput
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.files import REFERENCE, find_prompt, read_header
@@ -361,16 +360,10 @@ class OnnxVoice(OnnxModel):
             ModelError: Most of the voice is not local in time; the operator is named.
             TextError: The text cannot be spoken.
         """
-        last = len(self._caller.parts) - 1
-        if self._caller.parts[last].loop is not None:
-            for call in self._calls(text, seed):
-                for samples in self._caller.chunks(self._run, call):
-                    yield Audio(samples=samples, sample_rate=self.sample_rate)
-            return
         if self._streamer is None:
             self._streamer = self._open_streamer()
         for call in self._calls(text, seed):
-            for coming in self._caller.rounds(self._run, call, [last]):
+            for coming in self._caller.rounds(self._run, call, [len(self._caller.parts) - 1]):
                 feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
                 yield from self._streamer.speak(feeds)
 
@@ -416,7 +409,7 @@ class OnnxVoice(OnnxModel):
             for call in self._calls(text, seed + index, speaker):
                 for coming in self._caller.rounds(self._run, call, positions):
                     # What has been said grows: so it is seen short and long, in few rounds.
-                    told = every or parts[coming.position].loop is None
+                    told = every or parts[coming.position].table.loop is None
                     if told or not coming.step & (coming.step - 1):
                         yield _fed(names, coming.feeds, coming.seed)
 

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from tts_compress.audio import Audio
 from tts_compress.config import IDS, data_names
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.contract.spectra import to_samples
+from tts_compress.models.contract.calling import to_samples
 from tts_compress.models.graph_file import read_graph
 from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import onnx
     import onnxruntime
 
-    from tts_compress.models.contract.parts import Part
+    from tts_compress.models.contract.reading import Part
     from tts_compress.models.contract.schema import Spectrum
 
 STREAM_NAME = "stream/stream.json"
@@ -80,7 +80,7 @@ def cut_part(
     Raises:
         ModelError: Most of the graph is not local in time.
     """
-    if part.repeat > 1 or part.loop is not None:
+    if part.table.repeat > 1 or part.table.loop is not None:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
     if original:
         graph = Graph(prepare(model))
@@ -90,7 +90,7 @@ def cut_part(
         model = graph.finish()
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
-    outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
+    outputs = (part.output,) if part.table.spectrum is None else part.table.spectrum.outputs
     model = gather_frames(model, inputs, part.spec)
     return cut_graph(model, inputs, outputs, part.spec)
 
@@ -258,8 +258,8 @@ def build_streamer(
         )
         for session, stage in zip(sessions, stages, strict=True)
     ]
-    if part.spectrum is not None:
-        stage, run = spectrum_stage(part.spectrum)
+    if part.table.spectrum is not None:
+        stage, run = spectrum_stage(part.table.spectrum)
         stages, runs = [*stages, stage], [*runs, run]
 
     def encode(feeds: Feeds, names: Sequence[str]) -> Sequence[Any]:

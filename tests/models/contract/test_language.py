@@ -211,7 +211,7 @@ def test_a_pair_is_evaluated_step_by_step(tokens: Any, files: Path, tmp_path: Pa
     scores: Any = found.teacher_forced
     assert 0 < scores.kl_nats < 0.1
     assert scores.stop_shift != 0
-    assert 0 <= scores.parted <= 1
+    assert scores.steps_together is None or 0 <= scores.steps_together <= 40
 
 
 def test_the_first_graph_can_loop_until_a_number(latents: Any) -> None:
@@ -231,9 +231,8 @@ def test_the_first_graph_can_loop_until_a_number(latents: Any) -> None:
             audio.append(samples.numpy().reshape(-1))
     spoken = latents.synthesize(TEXT, seed=None).samples
     assert np.allclose(spoken, np.concatenate(audio), atol=1e-3)
-    chunks = [chunk.samples for chunk in latents.stream(TEXT, seed=5)]
-    assert [len(chunk) for chunk in chunks] == [HOP] * len(chunks)
-    assert np.array_equal(np.concatenate(chunks), latents.synthesize(TEXT, seed=5).samples)
+    with pytest.raises(ModelError, match=r"cannot be streamed|runs in a loop"):
+        next(latents.stream(TEXT, seed=5))
 
 
 def test_latents_are_read_alike(latents: Any) -> None:

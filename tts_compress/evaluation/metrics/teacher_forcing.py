@@ -78,11 +78,9 @@ class TeacherForcing(Record):
     stop_shift_interval: tuple[float, float] | None = None
     """95 % interval over resampled texts; None of too few."""
 
-    parted: float | None = None
-    """Share of texts in which the models, left to themselves with the same noise, part."""
-
     steps_together: float | None = None
-    """Median number of steps before they do; None where they never part."""
+    """Median number of steps before the models part, left to themselves with the same noise, of
+    texts in which they do; None where they never do."""
 
 
 class Compared(Config):
@@ -190,8 +188,8 @@ def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
 
     scores = compare_scores(map(read, texts))
     parted = [count for count in steps if count is not None]
-    median = float(np.median(parted)) if parted else None
-    return scores.model_copy(update={"parted": len(parted) / len(steps), "steps_together": median})
+    together = float(np.median(parted)) if parted else None
+    return scores.model_copy(update={"steps_together": together})
 
 
 def steps_together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> int | None:
@@ -332,7 +330,7 @@ def _rows(scores: TeacherForcing, _: object) -> list[Row]:
         Row(label="KL divergence", candidate=kl, change=reading),
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
         *([] if scores.stop_shift is None else [_end_row(scores)]),
-        *([] if scores.parted is None else [_parting_row(scores)]),
+        *([] if scores.steps_together is None else [_parting_row(scores.steps_together)]),
     ]
 
 
@@ -340,11 +338,9 @@ def _end_row(scores: TeacherForcing) -> Row:
     return end_row(scores.stop_shift, scores.stop_shift_interval, _count(scores.texts, "text"))
 
 
-def _parting_row(scores: TeacherForcing) -> Row:
-    steps, parted = scores.steps_together, formatting.percent(scores.parted)
-    together = "never" if steps is None else f"after {steps:g} steps"
-    change = f"median; {parted} of texts part, left to themselves with the same noise"
-    return Row(label="Tokens part", candidate=together, change=change)
+def _parting_row(steps: float) -> Row:
+    change = "median of texts that part, left to themselves with the same noise"
+    return Row(label="Tokens part", candidate=f"after {steps:g} steps", change=change)
 
 
 def end_row(shift: float | None, interval: tuple[float, float] | None, reading: str) -> Row:

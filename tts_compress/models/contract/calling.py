@@ -1,8 +1,7 @@
 """Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -12,8 +11,7 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples, read_wav, resample
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.parts import Part, loops_of
-from tts_compress.models.contract.reading import Explained
+from tts_compress.models.contract.reading import Explained, Part, loops_of
 from tts_compress.models.contract.sampling import draw_tokens
 from tts_compress.models.contract.schema import (
     TOKENS,
@@ -23,6 +21,7 @@ from tts_compress.models.contract.schema import (
     RecordingInput,
     Size,
     SpeakerInput,
+    Spectrum,
     StateInput,
     StepInput,
     StyleInput,
@@ -31,7 +30,6 @@ from tts_compress.models.contract.schema import (
     ValueInput,
     source_of,
 )
-from tts_compress.models.contract.spectra import to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
@@ -100,7 +98,7 @@ class Speech:
             self.latest[name] = self.of_graph.setdefault(part.path, {})[name] = value
             rounds = self.rounds.get(name, [])
             rounds.append(value)
-            if part.loop is not None:
+            if part.table.loop is not None:
                 with model_errors(f"'{part.spec}' returns too much in a loop"):
                     bounded_bytes((len(rounds), *np.shape(value)), 4, MOST_ARRAY_BYTES)
 
@@ -124,9 +122,9 @@ class Caller:
         self._sizes, self._until = contract.size, contract.until
         self.parts = parts
         self._loops = tuple(loops_of(parts))
-        self._draws = list(dict.fromkeys(name for part in parts for name in part.samples))
+        self._draws = list(dict.fromkeys(name for part in parts for name in part.table.sample))
         self._kept = {*self._draws, *(name for part in parts for name in part.joined)}
-        self._kept |= {parts[-1].output} if parts[-1].loop else set()
+        self._kept |= {parts[-1].output} if parts[-1].table.loop else set()
         self._styles = _read_styles(parts, explained.folders)
         self._speller = Speller(
             contract.tokens, contract.language, explained.folders, explained.config
@@ -163,13 +161,13 @@ class Caller:
             elif source is not None:
                 value = latest[source]
             elif isinstance(role, StepInput):
-                longest = self._until[part.loop].longest if part.loop else 1
-                value = step if role.role == "step" else max(part.repeat, longest)
+                longest = self._until[part.table.loop].longest if part.table.loop else 1
+                value = step if role.role == "step" else max(part.table.repeat, longest)
             elif isinstance(role, RecordingInput):
                 value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
                 seed = None if call.seed is None else (*call.seed, stream, position, number)
-                value = role.deviation * _noise(role, self._shape(role, call, latest), seed)
+                value = _noise(role, self._shape(role, call, latest), seed)
             else:
                 value = self._value(name, role, call, latest)
             feeds[name] = _as_input(value, expected, source)
@@ -190,21 +188,15 @@ class Caller:
                 if coming.is_last and coming.position == max(positions):
                     return
 
-    def chunks(self, run: Run, call: Call) -> Iterator[Samples]:
-        """Yield the sound that each round of the last loop makes."""
-        speech, told = Speech(run, call), 0
-        for _ in chain(self._walk(speech), [None]):
-            rounds = speech.rounds[self.parts[-1].output]
-            yield from (np.reshape(samples, -1) for samples in rounds[told:])
-            told = len(rounds)
-
     def samples(self, speech: Speech) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned."""
         last, latest = self.parts[-1], speech.latest
         if last.output not in latest:
             return np.zeros(0, np.float32)  # speech ended before it began
-        if last.spectrum is not None:
-            return to_samples(last.spectrum, [latest[name] for name in last.spectrum.outputs])
+        if last.table.spectrum is not None:
+            return to_samples(
+                last.table.spectrum, [latest[name] for name in last.table.spectrum.outputs]
+            )
         rounds = speech.rounds.get(last.output, [latest[last.output]])
         samples: Samples = np.concatenate(
             [np.reshape(r, -1) for r in rounds or [latest[last.output][:0]]]
@@ -246,20 +238,16 @@ class Caller:
     def _repeat(self, speech: Speech, position: int, step: int, is_last: bool) -> Iterator[Round]:
         """Yield the runs of a graph in one round of its loop."""
         part, call = self.parts[position], speech.call
-        for inner in range(part.repeat):
-            number = step * part.repeat + inner
-            feeds = self._feeds(speech, position, inner if part.repeat > 1 else step, number)
+        for inner in range(part.table.repeat):
+            number = step * part.table.repeat + inner
+            feeds = self._feeds(speech, position, inner if part.table.repeat > 1 else step, number)
             seed = call.seed
             if seed is not None and (position or number):
                 seed = (*seed, position, number)
-            yield Round(position, number, feeds, seed, is_last and inner + 1 == part.repeat)
+            yield Round(position, number, feeds, seed, is_last and inner + 1 == part.table.repeat)
             returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
-            if part.adds_to is not None:
-                before: Any = feeds[part.adds_to]
-                change = np.reshape(returned[part.output], before.shape) / np.float32(part.repeat)
-                returned[part.output] = before + change
             speech.put(part, returned)
-            for name, sample in part.samples.items():
+            for name, sample in part.table.sample.items():
                 earlier = speech.rounds[name]
                 if seed is not None and call.seed is not None:
                     seed = (*call.seed, _DRAW_STREAM + self._draws.index(name), len(earlier))
@@ -361,7 +349,7 @@ def _is_over(until: Until, speech: Speech) -> bool:
 def _state(role: StateInput, expected: GraphInput, part: Part, speech: Speech, step: int) -> Any:
     """Return what a graph carries: from its run before, from another graph, or from the start."""
     source, returned = role.output or expected.name, speech.of_graph.get(part.path, {})
-    if source in returned and (step or part.repeat == 1):
+    if source in returned and (step or part.table.repeat == 1):
         return returned[source]
     if not role.shape and role.fill is None and source in speech.latest:
         return speech.latest[source]
@@ -436,3 +424,44 @@ def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np
         wrong = array[~kept].flat[0]
         raise ModelError(f"{named} is {wrong!s:.40}, which input '{expected}' does not hold")
     return changed
+
+
+def to_samples(stated: Spectrum, outputs: Sequence[npt.NDArray[Any]]) -> Samples:
+    """Return the sound of spectra.
+
+    Overlapping windowed frames are added and divided by the sum of the squared windows, as torch
+    and sherpa-onnx do.
+
+    Args:
+        stated: The contract's table.
+        outputs: What its form names, each of shape `[1, n_fft / 2 + 1, T]`.
+
+    Returns:
+        Shape `[(T - 1) * hop_length]` where frames are centred, else with `n_fft` more.
+    """
+    spectra = _complex(stated.form, [np.asarray(output)[0] for output in outputs]).T
+    if stated.normalized:
+        spectra = spectra * np.float32(np.sqrt(stated.n_fft))
+    frames = np.fft.irfft(spectra, n=stated.n_fft, axis=1)
+    window = np.ones(stated.n_fft)
+    if stated.window == "hann":
+        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(stated.n_fft) / stated.n_fft)
+    length = stated.n_fft + (len(frames) - 1) * stated.hop_length
+    sound, weights = np.zeros(length), np.zeros(length)
+    for number, frame in enumerate(frames):
+        span = slice(number * stated.hop_length, number * stated.hop_length + stated.n_fft)
+        sound[span] += frame * window
+        weights[span] += window**2
+    sound = np.divide(sound, weights, out=sound, where=weights > np.finfo(np.float32).tiny)
+    cut = stated.n_fft // 2 if stated.center else 0
+    return sound[cut : length - cut].astype(np.float32)
+
+
+def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the complex spectra that a graph's outputs stand for."""
+    first, second, *rest = parts
+    if form == "real-imaginary":
+        return np.asarray(first + 1j * second)
+    if form == "magnitude-phase":
+        return np.asarray(first * np.exp(1j * second))
+    return np.asarray(first * (second + 1j * rest[0]))

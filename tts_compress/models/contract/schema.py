@@ -1,7 +1,8 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
@@ -117,9 +118,6 @@ class NoiseInput(BaseInput):
 
     distribution: Literal["normal", "uniform"] = "normal"
     """Normal of deviation 1, or uniform in [0, 1)."""
-
-    deviation: float = Field(default=1.0, ge=0, allow_inf_nan=False)
-    """Multiplies them: the root of what systems call a temperature."""
 
 
 class OutputInput(BaseInput):
@@ -350,10 +348,7 @@ class Until(Config):
     """The token that ends it; the round that drew it is left out."""
 
     above: _Number | None = None
-    """It ends where the value is above this."""
-
-    is_probability: bool = False
-    """True where the value is a probability, not its log-odds."""
+    """It ends where the value, log-odds of the end, is above this."""
 
     after: int = Field(default=0, ge=0, le=100)
     """Rounds that are kept from the one on that ends it."""
@@ -380,9 +375,6 @@ class GraphTable(Config):
 
     repeat: int = Field(default=1, ge=1, le=1_000)
     """Number of rounds of a loop of this graph alone."""
-
-    adds_to: str | None = None
-    """Its input that its output is added to, divided by the rounds: a step of Euler's method."""
 
     loop: str | None = None
     """Name of the loop, a table of `until`, that it runs in, with its neighbours of the same."""
@@ -466,3 +458,30 @@ def _sizes(table: Input) -> Iterator[str]:
         yield from (size for size in table.shape if isinstance(size, str))
     elif isinstance(table, TokensInput):
         yield table.size
+
+
+def names_read(contract: Contract) -> Iterator[str]:
+    """Yield the names of outputs that some graph, size or loop reads; `*` stands for anything."""
+    for table in contract.inputs:
+        for item in ((n, role) for name, role in table.items() for n in (name, *role.names)):
+            yield from filter(None, (source_of(*item), item[1].next))
+    yield from (size.output for size in contract.size.values())
+    for until in contract.until.values():
+        yield from filter(None, (until.output, until.latent))
+    if contract.durations is not None:
+        yield contract.durations
+
+
+def spread_tables(
+    tables: Mapping[str, Input], inputs: Iterable[str]
+) -> Iterator[tuple[str, Input]]:
+    """Yield tables by name; one with `*` for each input that it fits and no other table names."""
+    for name, role in tables.items():
+        before, star, behind = name.partition("*")
+        if not star:
+            yield name, role
+            continue
+        for fitting in (n for n in inputs if n not in tables and fnmatchcase(n, name)):
+            middle = fitting[len(before) : len(fitting) - len(behind)]
+            stated = role.model_dump(include={"output", "next"}, exclude_none=True).items()
+            yield fitting, role.model_copy(update={k: v.replace("*", middle) for k, v in stated})
