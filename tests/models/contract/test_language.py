@@ -320,3 +320,21 @@ def test_a_state_that_doubles_is_stopped(copied: Callable[..., Path]) -> None:
     contract.write_text(text.replace("above = 0.5", "above = 1e9"), encoding="utf-8")
     with pytest.raises(ModelError, match=r"step.onnx' returns too much in a loop: .* more than"):
         load(path).synthesize(TEXT, seed=0)
+
+
+def test_a_graph_in_several_places_carries_its_state_along(
+    tokens: Any, copied: Callable[..., Path]
+) -> None:
+    """The first round before the loop, by the same graph, is the first round of the loop."""
+    start = CONTRACT.index('[[then]]\ngraph = "decode.onnx"')
+    step = CONTRACT[start : CONTRACT.index('[[then]]\ngraph = "decoder.onnx"')]
+    first = step.replace('loop = "speech"\n', "")
+    voice: Any = load(copied("tokens", step, first + step))
+    assert [*voice.parts] == ["", "decode", "decoder"]
+    assert len({*voice.files().weights}) == 4
+    for seed in (None, 1):
+        said = [v.synthesize(TEXT, seed=seed).samples for v in (tokens, voice)]
+        assert np.array_equal(said[0], said[1][: len(said[0])])
+    rounds = list(voice.calibration_calls([TEXT], seed=1, part="decode", every=True))
+    past = [call["past_key_0"].shape[2] for call in rounds]
+    assert past == [*range(13, 13 + len(past))]

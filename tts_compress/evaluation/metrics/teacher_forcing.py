@@ -318,29 +318,26 @@ def _compute(run: Run) -> TeacherForcing | None:
 
 
 def _rows(scores: TeacherForcing, _: object) -> list[Row]:
-    counted = f"{_count(scores.positions, 'token')}, {_count(scores.texts, 'text')}"
+    texts = _count(scores.texts, "text")
+    counted = f"{_count(scores.positions, 'token')}, {texts}"
     kl, agreement = formatting.nats(scores.kl_nats), formatting.percent(scores.agreement)
     distance = formatting.percent(scores.logit_distance)
     reading = "per token, reading the same tokens"
     if scores.kl_interval is not None:
         low, high = map(formatting.nats, scores.kl_interval)
         reading += f" (95 % interval {low} to {high})"
-    return [
+    rows = [
         Row(label="Token agreement", candidate=agreement, change=counted),
         Row(label="KL divergence", candidate=kl, change=reading),
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
-        *([] if scores.stop_shift is None else [_end_row(scores)]),
-        *([] if scores.steps_together is None else [_parting_row(scores.steps_together)]),
     ]
-
-
-def _end_row(scores: TeacherForcing) -> Row:
-    return end_row(scores.stop_shift, scores.stop_shift_interval, _count(scores.texts, "text"))
-
-
-def _parting_row(steps: float) -> Row:
-    change = "median of texts that part, left to themselves with the same noise"
-    return Row(label="Tokens part", candidate=f"after {steps:g} steps", change=change)
+    if scores.stop_shift is not None:
+        rows.append(end_row(scores.stop_shift, scores.stop_shift_interval, texts))
+    if scores.steps_together is not None:
+        steps = f"after {scores.steps_together:g} steps"
+        change = "median of texts that part, left to themselves with the same noise"
+        rows.append(Row(label="Tokens part", candidate=steps, change=change))
+    return rows
 
 
 def end_row(shift: float | None, interval: tuple[float, float] | None, reading: str) -> Row:

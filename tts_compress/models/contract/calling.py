@@ -75,7 +75,7 @@ Listener = Callable[[str, Any], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class Saying:
     """A call that is spoken: outputs of the graphs so far, and tokens drawn of them."""
 
     run: Run
@@ -141,7 +141,7 @@ class Caller:
             call_seed = None if seed is None else (seed, index)
             yield Call(symbols=symbols, seed=call_seed, speaker=speaker, recording=recording)
 
-    def _feeds(self, speech: Speech, position: int, step: int, number: int) -> Feeds:
+    def _feeds(self, speech: Saying, position: int, step: int, number: int) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
@@ -166,29 +166,29 @@ class Caller:
             elif isinstance(role, RecordingInput):
                 value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
-                seed = None if call.seed is None else (*call.seed, stream, position, number)
+                seed = call.seed and (*call.seed, stream, position, number)
                 value = _noise(role, self._shape(role, call, latest), seed)
             else:
                 value = self._value(name, role, call, latest)
             feeds[name] = _as_input(value, expected, source)
         return feeds
 
-    def speak(self, run: Run, call: Call, listen: Listener = lambda *_: None) -> Speech:
+    def speak(self, run: Run, call: Call, listen: Listener = lambda *_: None) -> Saying:
         """Return what all graphs returned; a listener is told all of it, and may change it."""
-        speech = Speech(run, call, listen)
+        speech = Saying(run, call, listen)
         for _ in self._walk(speech):
             pass
         return speech
 
     def rounds(self, run: Run, call: Call, positions: Collection[int]) -> Iterator[Round]:
         """Yield each run of one graph, which may have several positions, before it is."""
-        for coming in self._walk(Speech(run, call)):
+        for coming in self._walk(Saying(run, call)):
             if coming.position in positions:
                 yield coming
                 if coming.is_last and coming.position == max(positions):
                     return
 
-    def samples(self, speech: Speech) -> Samples:
+    def samples(self, speech: Saying) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned."""
         last, latest = self.parts[-1], speech.latest
         if last.output not in latest:
@@ -208,7 +208,7 @@ class Caller:
             )
         return samples
 
-    def _walk(self, speech: Speech) -> Iterator[Round]:
+    def _walk(self, speech: Saying) -> Iterator[Round]:
         """Yield each run of all graphs before it is; its results are there by the next."""
         speech.rounds.update({name: [] for name in self._kept})
         for loop, positions in self._loops:
@@ -221,7 +221,7 @@ class Caller:
             else:
                 yield from self._loop(speech, positions, until)
 
-    def _loop(self, speech: Speech, positions: list[int], until: Until) -> Iterator[Round]:
+    def _loop(self, speech: Saying, positions: list[int], until: Until) -> Iterator[Round]:
         """Yield the runs of graphs that run in rounds together, until their loop ends."""
         end = until.longest
         for step in range(until.longest):
@@ -235,25 +235,24 @@ class Caller:
                         del speech.rounds[name][count:]
                     return
 
-    def _repeat(self, speech: Speech, position: int, step: int, is_last: bool) -> Iterator[Round]:
+    def _repeat(self, speech: Saying, position: int, step: int, is_last: bool) -> Iterator[Round]:
         """Yield the runs of a graph in one round of its loop."""
         part, call = self.parts[position], speech.call
-        for inner in range(part.table.repeat):
-            number = step * part.table.repeat + inner
-            feeds = self._feeds(speech, position, inner if part.table.repeat > 1 else step, number)
-            seed = call.seed
-            if seed is not None and (position or number):
-                seed = (*seed, position, number)
-            yield Round(position, number, feeds, seed, is_last and inner + 1 == part.table.repeat)
+        times = part.table.repeat
+        for inner in range(times):
+            number = step * times + inner
+            feeds = self._feeds(speech, position, inner if times > 1 else step, number)
+            seed = call.seed and (*call.seed, *([position, number] if position or number else []))
+            yield Round(position, number, feeds, seed, is_last and inner + 1 == times)
             returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
             speech.put(part, returned)
             for name, sample in part.table.sample.items():
-                earlier = speech.rounds[name]
-                if seed is not None and call.seed is not None:
-                    seed = (*call.seed, _DRAW_STREAM + self._draws.index(name), len(earlier))
+                drawn = speech.rounds[name]
+                stream = _DRAW_STREAM + self._draws.index(name)
+                seed = call.seed and (*call.seed, stream, len(drawn))
                 stops = [u.token for u in self._until.values() if u.output == name]
-                drawn = draw_tokens(sample, returned[sample.logits], earlier, seed, stops)
-                speech.put(part, {name: drawn})
+                tokens = draw_tokens(sample, returned[sample.logits], drawn, seed, stops)
+                speech.put(part, {name: tokens})
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
@@ -340,13 +339,13 @@ def _size_of(name: str, size: Size, values: Made) -> int:
     return size.plus - (-int(length) // size.hop)
 
 
-def _is_over(until: Until, speech: Speech) -> bool:
+def _is_over(until: Until, speech: Saying) -> bool:
     """Return True if what was returned or drawn last ends a loop."""
     value = np.reshape(speech.latest[until.output or ""], -1)[:1]
     return bool((value == until.token if until.above is None else value > until.above).all())
 
 
-def _state(role: StateInput, expected: GraphInput, part: Part, speech: Speech, step: int) -> Any:
+def _state(role: StateInput, expected: GraphInput, part: Part, speech: Saying, step: int) -> Any:
     """Return what a graph carries: from its run before, from another graph, or from the start."""
     source, returned = role.output or expected.name, speech.of_graph.get(part.path, {})
     if source in returned and (step or part.table.repeat == 1):

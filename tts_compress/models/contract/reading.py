@@ -255,12 +255,11 @@ def check_loops(parts: Sequence[Part], contract: Contract, stated: str) -> None:
     for name, members in loops.items():
         until, values = contract.until[name], {value for part in members for value in part.values}
         nexts = [role.next for part in members for role in part.roles.values()]
-        for value in filter(None, (*nexts, until.output, until.latent)):
-            if value not in values:
-                raise RecipeError(
-                    f"{stated}: loop '{name}' reads {value!r}, which no round of it makes, but "
-                    f"{', '.join(sorted(values))}"
-                )
+        if missing := {*nexts, until.output, until.latent} - {None, *values}:
+            raise RecipeError(
+                f"{stated}: loop '{name}' reads {missing.pop()!r}, which no round of it makes, but "
+                f"{', '.join(sorted(values))}"
+            )
 
 
 def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
