@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -86,7 +86,9 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
     """Return `samples` at another rate (Hz), band-limited."""
     if source == target or not len(samples):
         return samples
-    from scipy.signal import resample_poly  # a second, in each of the processes
-
+    try:
+        from scipy.signal import resample_poly  # a second, in each of the processes
+    except ImportError as error:
+        raise MissingExtraError("scipy", "evaluate") from error
     common = gcd(source, target)
     return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
