@@ -112,6 +112,13 @@ def test_speech_ends_by_its_token_or_at_its_longest(tokens: Any) -> None:
     assert np.array_equal(said.chosen, said.ids[1:] != STOP)
 
 
+def test_speech_can_end_before_it_begins(tokens: Any, copied: Callable[..., Path]) -> None:
+    first = tokens.generate_tokens(TEXT, seed=None).ids[1, 0]
+    voice: Any = load(copied("tokens", "token = 63", f"token = {first}"))
+    assert not voice.synthesize(TEXT, seed=None).samples.size
+    assert voice.generate_tokens(TEXT, seed=None).chosen.tolist() == [[False]]
+
+
 def test_draws_are_those_of_transformers() -> None:
     """The processors of `generate` in its order: what is left to draw from, and how often."""
     processors = pytest.importorskip("transformers.generation.logits_process")
@@ -245,6 +252,9 @@ def test_latents_are_read_alike(latents: Any) -> None:
         len(reading.stop) == len(said) == len(latents.synthesize(TEXT, seed=4).samples) // HOP + 1
     )
     assert (reading.stop > 0.5).tolist() == [False] * (len(said) - 3) + [True] * 3
+    quiet = latents.generate_latents(TEXT, seed=None)
+    answers = latents.read_latents(TEXT, quiet).latents
+    assert np.allclose(answers[:-1], quiet[1:], atol=1e-5)  # told what it said itself
     with pytest.raises(ModelError, match="the latents are not ones of"):
         latents.read_latents(TEXT, said[1:])
 
