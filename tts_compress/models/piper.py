@@ -19,9 +19,8 @@ from tts_compress.config import data_file, demo_voice
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import Runtime, check_encodable
-from tts_compress.models.contract.parts import Signature
 from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.reading import SHIPPED, Explained, explain
+from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, explain
 from tts_compress.models.espeak import espeak
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.files import check_finite, read_pickled
