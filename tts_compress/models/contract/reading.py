@@ -166,6 +166,7 @@ def following_parts(
     made = {*leading.signature.outputs, *leading.table.sample}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
+        path = leading.path if path == leading.path.absolute() else path
         signature = read_signature(path)
         prefix = f"{stated}, '{path.name}':"
         tables = table.input
@@ -216,7 +217,7 @@ def _part(
     read = set(names_read(contract))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(
-        path=path.absolute(),
+        path=path,
         spec=str(path),
         signature=signature,
         roles=roles,
