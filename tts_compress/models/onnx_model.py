@@ -282,8 +282,8 @@ class OnnxVoice(OnnxModel):
         self.speakers = self._caller.speakers
         self.speaker: str | None = None
         roles = [role for part in parts for role in part.roles.values()]
-        beside = find_prompt(self._found.folders[-1])
-        self.prompt = beside if any(isinstance(r, RecordingInput) for r in roles) else None
+        imitates = any(isinstance(role, RecordingInput) for role in roles)
+        self.prompt = find_prompt(self._found.folders[-1]) if imitates else None
 
     def _explain(self, path: Path) -> Explained:
         """Return the contract, and the first graph as it explains it."""

@@ -294,6 +294,10 @@ _PAST = 'role = "state"\noutput = "present_*"'
         ),
         (("tokens", 'loop = "speech"', 'loop = "speach"'), "needs a table"),
         (("tokens", 'loop = "speech"', ""), "needs a table"),
+        (
+            ("tokens", "join = 1", "join = 5"),
+            "rounds of 'token' cannot be joined for 'codes': axis 5",
+        ),
         (("tokens", "longest = 40", "longest = 1000000000"), "longest: Input should be less than"),
         (("tokens", "token = 63", "token = 64"), r"shape \[1, 13, 64\], .*; 64, which ends"),
         (("tokens", "token = 63", ""), "an 'output' ends a loop by a 'token'"),

@@ -157,7 +157,8 @@ class Caller:
             if isinstance(role, StateInput):
                 value = _state(role, expected, part, speech, step)
             elif source is not None and isinstance(role, OutputInput) and role.join is not None:
-                value = np.concatenate(speech.rounds[source], axis=role.join)
+                with model_errors(f"the rounds of '{source}' cannot be joined for '{name}'"):
+                    value = np.concatenate(speech.rounds[source], axis=role.join)
             elif source is not None:
                 value = latest[source]
             elif isinstance(role, StepInput):
@@ -212,7 +213,9 @@ class Caller:
         """Yield each run of all graphs before it is; its results are there by the next."""
         speech.rounds.update({name: [] for name in self._kept})
         for loop, positions in self._loops:
-            if not all(speech.rounds[name] for name in self.parts[positions[0]].joined):
+            roles = self.parts[positions[0]].roles.items()
+            names = [source_of(*item) for item in roles if isinstance(item[1], OutputInput)]
+            if any(n not in speech.latest or speech.rounds.get(n) == [] for n in names):
                 return  # nothing was said
             until = self._until[loop] if loop else _ONCE
             drawn = speech.rounds.get(until.output or "")
@@ -251,19 +254,16 @@ class Caller:
                 stream = _DRAW_STREAM + self._draws.index(name)
                 seed = call.seed and (*call.seed, stream, len(drawn))
                 stops = [u.token for u in self._until.values() if u.output == name]
-                tokens = draw_tokens(sample, returned[sample.logits], drawn, seed, stops)
+                with model_errors(f"no token can be drawn of '{sample.logits}'"):
+                    tokens = draw_tokens(sample, returned[sample.logits], drawn, seed, stops)
                 speech.put(part, {name: tokens})
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
         if isinstance(role, ValueInput):
             quiet = call.seed is None and role.quiet is not None
-            value = role.quiet if quiet else role.value
-            return (
-                np.broadcast_to(np.asarray(value), self._shape(role, call, values))
-                if role.shape
-                else value
-            )
+            value: Any = role.quiet if quiet else role.value
+            return np.broadcast_to(value, self._shape(role, call, values)) if role.shape else value
         if isinstance(role, SpeakerInput):
             return role.value if call.speaker is None else self.speakers[call.speaker]
         symbols = call.symbols

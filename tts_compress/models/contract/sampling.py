@@ -44,11 +44,6 @@ def draw_tokens(
             f"the scores '{sample.logits}' are not finite; the graph's weights are damaged or were "
             "compressed too far"
         )
-    if before and before[-1].shape[1] != len(scores):
-        raise ModelError(
-            f"the scores '{sample.logits}' are of {len(scores)} tokens, and {before[-1].shape[1]} "
-            "were drawn before; `last = true` draws of the last scores alone"
-        )
     if before and sample.repetition_penalty != 1:
         seen, penalty = np.concatenate(before).T, sample.repetition_penalty
         old = np.take_along_axis(scores, seen, axis=-1)
