@@ -151,9 +151,11 @@ def read_alike(
                     if all(path.is_file() for path in (*said, scores)):
                         continue
                     worker = worker or stack.enter_context(model.start(options))
-                    for path in (path for path in said if not path.is_file()):
-                        worker.ask("say", text=text, seed=seed + index, path=path)
+                    if not tokens.is_file():
+                        worker.ask("say", text=text, seed=seed + index, path=tokens)
                     worker.ask("read", text=text, tokens=tokens, path=scores)
+                    if free in said:
+                        worker.ask("say", text=text, seed=seed + index, path=free)
         files = (_files_of(folder, index) for index in range(len(texts)))
         known = compared(**made_from, scores=compare(files))
         write_piece(piece, known)
