@@ -377,9 +377,8 @@ METRICS = (
             "Token agreement, KL divergence, logit distance": "both language models read the "
             "tokens that the reference spoke and are asked at each step what comes next: how often "
             "they find the same token most probable, how far the compressed model's probabilities "
-            "are from the reference's, and how far its scores are.",
-            "Tokens part": "both speak with the same noise, each reading its own tokens, until they"
-            " draw different ones; one step is enough for the rest to differ.",
+            "are from the reference's, and how far its scores are. Left to themselves "
+            "with the same noise, tokens part at the first that differs.",
         },
     ),
 )
