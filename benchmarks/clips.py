@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tts_compress.audio import Audio, Samples, read_wav
+from tts_compress.audio import Audio, Samples, read_wav, resample
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.normalizers import NORMALIZERS
-from tts_compress.evaluation.samples import resample
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 

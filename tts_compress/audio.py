@@ -3,6 +3,7 @@
 from base64 import b64encode
 from dataclasses import dataclass
 from io import BytesIO
+from math import gcd
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -10,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -79,3 +80,15 @@ def read_wav(path: Path) -> Audio:
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")
     return Audio(samples=samples[:, 0], sample_rate=int(sample_rate))
+
+
+def resample(samples: Samples, source: int, target: int) -> Samples:
+    """Return `samples` at another rate (Hz), band-limited."""
+    if source == target or not len(samples):
+        return samples
+    try:
+        from scipy.signal import resample_poly  # a second, in each of the processes
+    except ImportError as error:
+        raise MissingExtraError("scipy", "evaluate") from error
+    common = gcd(source, target)
+    return np.asarray(resample_poly(samples, target // common, source // common), np.float32)

@@ -15,8 +15,8 @@ import pytest
 from onnx import numpy_helper
 
 from benchmarks.clips import SAMPLE_RATE, Clip, read_clips, write_feeds
+from tts_compress.audio import resample
 from tts_compress.cli import main
-from tts_compress.evaluation.samples import resample
 
 pytestmark = pytest.mark.slow
 

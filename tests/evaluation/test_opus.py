@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, resample
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.opus import LONGEST_S, choose_utterances, encode_opus, encode_pairs
-from tts_compress.evaluation.samples import resample
 from tts_compress.numerics.spectra import log_mel_distance
 
 

@@ -257,7 +257,8 @@ def _compress_graph(
     bench = Workbench(
         model, recipe, calibration=calibration, part=part, seed=job.seed, held_out=TEXTS
     )
-    if bound is not None and recipe.calibration is not None:
+    # Copies that say something else cannot be compared by their sound.
+    if bound is not None and recipe.calibration is not None and not model.parts[part].steers:
         chosen = choose(bench, bound, calibration, job)
     quality = job.quality if chosen else Quality.FAST
     recipe = (chosen[1] if chosen else recipe).model_copy(update={"quality": quality})

@@ -4,12 +4,11 @@ Apart from the store, whose pieces are validated: workers start faster without t
 """
 
 import hashlib
-from math import gcd
 from pathlib import Path
 
 import numpy as np
 
-from tts_compress.audio import Audio, Samples, write_wav
+from tts_compress.audio import Audio, Samples, resample, write_wav
 from tts_compress.folders import make_directory
 
 
@@ -24,16 +23,6 @@ def write_float_wav(path: Path, audio: Audio) -> None:
     """Write exact samples to a file that is never seen half-written."""
     make_directory(path.parent)
     write_wav(path, audio, encoding="FLOAT")
-
-
-def resample(samples: Samples, source: int, target: int) -> Samples:
-    """Return `samples` at another rate (Hz), band-limited."""
-    if source == target or not len(samples):
-        return samples
-    from scipy.signal import resample_poly  # a second, in each of the processes
-
-    common = gcd(source, target)
-    return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
 
 
 def finite_samples(audio: Audio, sample_rate: int) -> Samples:

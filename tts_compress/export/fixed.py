@@ -41,7 +41,7 @@ def export_fixed(
             not fit; which is named.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
-    if len(voice.parts) > 1 or voice.parts[""].spectrum is not None:
+    if len(voice.parts) > 1 or voice.parts[""].table.spectrum is not None:
         raise ModelError(f"'{voice.spec}' has several graphs, or makes spectra; one is exported")
     if not sizes or not all(0 < size <= _MOST for size in sizes):
         raise ModelError(f"sizes are 1 to {_MOST} frames, such as 64,128,256")

@@ -99,7 +99,7 @@ def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
 
 def _is_plain(voice: OnnxVoice) -> bool:
     """Return True for a voice of one graph that makes samples."""
-    return len(voice.parts) == 1 and voice.parts[""].spectrum is None
+    return len(voice.parts) == 1 and voice.parts[""].table.spectrum is None
 
 
 def _write(model: onnx.ModelProto, path: Path) -> None:
@@ -110,7 +110,7 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
 
 def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any]:
     """Return what a player has to know."""
-    spectrum = [*voice.parts.values()][-1].spectrum
+    spectrum = [*voice.parts.values()][-1].table.spectrum
     first, most = chunk_bounds(voice.sample_rate, stages) if stages else (0, 0)
     return {
         "format_version": 1,

@@ -201,7 +201,7 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     components = [name for name in model.components() if name not in model.parts]
     seconds: Seconds = dict.fromkeys([*components, None], 0.0)
     for name, part in model.parts.items():
-        calls = list(model.calibration_calls([text], seed=seed, part=name))
+        calls = list(model.calibration_calls([text], seed=seed, part=name, every=True))
         spent = kernel_seconds(model.graph(name), calls, part.spec)
         if name:
             seconds[name] = sum(spent.values())

@@ -240,6 +240,9 @@ class Tokens:
     earlier) and where it marks the end.
     """
 
+    stop: int | None = None
+    """The token of the first codebook that ends speech, where it is drawn like any other."""
+
 
 @runtime_checkable
 class LanguageModel(Protocol):
@@ -326,6 +329,9 @@ class GraphPart:
     lengths: frozenset[str] = frozenset()
     """Outputs that decide how long something is that is made of what the graph returns."""
 
+    steers: bool = False
+    """What is said next is drawn of what it returns, so a changed copy says something else."""
+
     held: onnx.ModelProto | None = None
     """The graph, where it is in memory only."""
 
@@ -362,9 +368,12 @@ class GraphModel(TTSModel, OnnxGraph, Protocol):
     """A text-to-speech model in ONNX."""
 
     def calibration_calls(
-        self, texts: Iterable[str], *, seed: int, part: str = ""
+        self, texts: Iterable[str], *, seed: int, part: str = "", every: bool = False
     ) -> Iterator[Feeds]:
-        """Yield the inputs of a graph with fed noise while the model speaks texts."""
+        """Yield the inputs of a graph with fed noise while the model speaks texts.
+
+        Of loops that end by themselves these are the rounds 0, 1, 2, 4, 8, …, unless `every`.
+        """
 
 
 def check_encodable(text: str) -> None:

@@ -125,14 +125,18 @@ class GraphInput:
         axes = "any shape" if self.shape is None else f"[{', '.join(map(str, self.shape))}]"
         return f"{self.name} {self.dtype} {axes}"
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Return True if an array of a shape can be this input."""
+        if self.shape is None:
+            return True
+        pairs = zip(self.shape, shape)  # noqa: B905
+        return len(shape) == len(self.shape) and all(isinstance(w, str) or w == n for w, n in pairs)
+
     def problem(self, array: npt.NDArray[Any]) -> str | None:
         """Return why an array cannot be this input, or None if it can."""
         if array.dtype != self.dtype:
             return f"is {array.dtype}; the graph wants {self}: convert it with astype()"
-        if self.shape is not None and (
-            array.ndim != len(self.shape)
-            or any(isinstance(w, int) and w != n for w, n in zip(self.shape, array.shape))  # noqa: B905
-        ):
+        if not self.fits(array.shape):
             return f"has shape {list(array.shape)}; the graph wants {self}"
         if not array.size:
             return f"is empty, of shape {list(array.shape)}"

@@ -4,6 +4,8 @@ Infinities are accepted where they mean something: exporters write masks with -i
 `Constant` nodes. What a layer multiplies has to be finite; NaN is refused everywhere.
 """
 
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,11 @@ import numpy as np
 import onnx
 from google.protobuf.message import DecodeError, Message
 from onnx import numpy_helper
-from onnx.external_data_helper import load_external_data_for_model, uses_external_data
+from onnx.external_data_helper import (
+    load_external_data_for_model,
+    set_external_data,
+    uses_external_data,
+)
 
 from tts_compress.errors import ModelError, reason
 from tts_compress.onnx.graph import bodies, nested_nodes
@@ -21,6 +27,9 @@ from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
 
 _TYPES = onnx.TensorProto
 _FLOATS = {_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE}
+_SMALLEST_SHARED = 1024
+"""Smaller weights stay in their graph, where shapes are inferred by them."""
+
 _MULTIPLYING = {*LAYERS, "QuantizeLinear", "DequantizeLinear"}
 """Operators that multiply the constants they read, or divide by them."""
 
@@ -92,15 +101,57 @@ def _several(value: Any) -> Iterable[Any]:
     return [value] if isinstance(value, str | bytes | Message) else value
 
 
-def is_split(path: Path) -> bool:
-    """Return True if an ONNX file keeps weights in other files."""
+def weight_files(path: Path) -> list[Path]:
+    """Return the files beside an ONNX file in which it keeps weights; none of what is no file."""
+    if not path.is_file():
+        return []
     try:
         model = onnx.load_model_from_string(read_bytes(path, MOST_MODEL_BYTES))
     except DecodeError:
-        return False  # not ONNX; copying loses nothing
+        return []  # not ONNX; copying loses nothing
     except (OSError, ValueError) as error:
         raise ModelError(f"'{path}' is not a readable ONNX file: {reason(error)}") from error
-    return any(uses_external_data(tensor) for _, tensor in _constants(model, _all_nodes(model)))
+    outside = (t for _, t in _constants(model, _all_nodes(model)) if uses_external_data(t))
+    entries = (entry for tensor in outside for entry in tensor.external_data)
+    names = dict.fromkeys(entry.value for entry in entries if entry.key == "location")
+    return [path.absolute().parent / name for name in names]
+
+
+class SharedWeights:
+    """A file of weights, in which equal ones of several graphs lie once.
+
+    Args:
+        path: The file, in the folder of the graphs.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._stored: dict[str, int] = {}
+        self._size = 0
+
+    def write(self, model: onnx.ModelProto, path: Path) -> None:
+        """Write a graph, whose weights are moved into the file."""
+        with self.path.open("ab") as file:
+            for tensor in model.graph.initializer:
+                content = tensor.raw_data
+                if len(content) < _SMALLEST_SHARED:
+                    continue
+                digest = hashlib.sha256(content).hexdigest()
+                if digest not in self._stored:
+                    self._stored[digest] = self._size
+                    self._size += file.write(content)
+                offset = self._stored[digest]
+                set_external_data(tensor, self.path.name, offset, len(content))
+                tensor.ClearField("raw_data")
+        path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def shared_weights(graphs: Iterable[Path], folder: Path) -> dict[Path, SharedWeights]:
+    """Return new files in a folder for the weights of graphs that keep theirs in one, by graph."""
+    files = {graph: weight_files(graph) for graph in graphs}
+    counts = Counter(file for several in files.values() for file in several)
+    new = {f: SharedWeights(folder / f.name) for f, count in counts.items() if count > 1}
+    return {graph: new[f] for graph, several in files.items() for f in several if f in new}
 
 
 def _all_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:

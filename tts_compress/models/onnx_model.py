@@ -20,22 +20,22 @@ from tts_compress.models.base import (
     Component,
     GraphPart,
     ModelFiles,
+    Prompt,
     Runtime,
     Speaking,
     shown_model,
 )
-from tts_compress.models.contract.calling import Caller, Seed
-from tts_compress.models.contract.reading import (
-    CONTRACT_NAME,
-    Explained,
-    Part,
-    find_contract,
-    leading_graph,
-)
-from tts_compress.models.contract.schema import Contract, StyleInput
-from tts_compress.models.contract.styles import find_file, style_files
+from tts_compress.models.contract.calling import Call, Caller, Seed
+from tts_compress.models.contract.reading import Explained, Part, find_contract
+from tts_compress.models.contract.schema import Contract, RecordingInput
 from tts_compress.models.feeds import graph_inputs
-from tts_compress.models.graph_file import is_split, read_graph
+from tts_compress.models.files import REFERENCE, find_prompt, read_header
+from tts_compress.models.graph_file import (
+    SharedWeights,
+    read_graph,
+    shared_weights,
+    weight_files,
+)
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
     STREAM_NAME,
@@ -150,8 +150,10 @@ class OnnxModel:
         for part in self.parts.values():
             if part.held is not None:
                 raise ModelError(f"the compressed '{part.spec}' has no file yet; call save() first")
+        graphs = [part.path for part in self.parts.values()]
+        beside = [file for path in graphs for file in weight_files(path) if file.is_file()]
         return ModelFiles(
-            weights=tuple(part.path for part in self.parts.values()),
+            weights=tuple(dict.fromkeys([*graphs, *beside])),
             settings=tuple(self._settings().values()),
         )
 
@@ -159,13 +161,18 @@ class OnnxModel:
         """Write `<name>.onnx`, the files beside it and the manifest, all or nothing."""
         target = Path(directory)
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
-            names = [self._write(part, partial) for part in self.parts]
-            for name in names:
-                read_graph(partial / name)  # nothing is written that cannot be read again
+            folder = partial / (self.folder or "")
+            folder.mkdir(exist_ok=True)
+            shared = shared_weights([part.path for part in self.parts.values()], folder)
+            graphs = [self._write(n, folder, shared.get(p.path)) for n, p in self.parts.items()]
+            for path in graphs:
+                read_graph(path)  # nothing is written that cannot be read again
             for name, source in self._settings().items():
                 (partial / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, partial / name)
             if self.manifest is not None:
+                weights = (*graphs, *{weights.path for weights in shared.values()})
+                names = (path.relative_to(partial).as_posix() for path in weights)
                 manifest = with_files(self.manifest, partial, *names)
                 (partial / MANIFEST_NAME).write_text(manifest.to_json(), encoding="utf-8")
         return target
@@ -176,17 +183,18 @@ class OnnxModel:
         vars(changed).update(attributes)
         return changed
 
-    def _write(self, name: str, directory: Path) -> str:
-        """Write a graph into an artifact, and return the name of its file there."""
+    def _write(self, name: str, folder: Path, shared: SharedWeights | None) -> Path:
+        """Write a graph into a folder, and return its file there."""
         part = self.parts[name]
-        file = directory / (self.folder or "") / part.path.name
-        file.parent.mkdir(exist_ok=True)
-        if part.held is None and not is_split(part.path):
+        file = folder / part.path.name
+        if shared is not None:
+            shared.write(self.graph(name), file)
+        elif part.held is None and not weight_files(part.path):
             shutil.copyfile(part.path, file)
         else:
             # Weights that lay in files of their own are in the one file afterwards.
             file.write_bytes(self.graph(name).SerializeToString(deterministic=True))
-        return file.relative_to(directory).as_posix()
+        return file
 
     def _settings(self) -> Mapping[str, Path]:
         """Return the files without weights that belong to the graphs, by their names there."""
@@ -265,14 +273,17 @@ class OnnxVoice(OnnxModel):
     ) -> None:
         super().__init__(path, spec=spec, manifest=manifest, held=held)
         self._found = self._explain(path)
-        first, *others = self._found.parts()
+        first, *others = parts = self._found.parts()
         self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
-            part.path.stem: part for part in others
+            part.path.stem: part for part in others if part.path != first.path
         }
-        self._caller = Caller(self._found, (first, *others))
+        self._caller = Caller(self._found, parts)
         self.folder = self.contract.folder
         self.speakers = self._caller.speakers
         self.speaker: str | None = None
+        roles = [role for part in parts for role in part.roles.values()]
+        imitates = any(isinstance(role, RecordingInput) for role in roles)
+        self.prompt = find_prompt(self._found.folders[-1]) if imitates else None
 
     def _explain(self, path: Path) -> Explained:
         """Return the contract, and the first graph as it explains it."""
@@ -295,14 +306,20 @@ class OnnxVoice(OnnxModel):
 
     @property
     def speaking(self) -> Speaking:
-        """The speaker that was chosen, and the language."""
-        return Speaking(speaker=self.speaker, languages=(self.language,) if self.language else ())
+        """The speaker that was chosen, the language, and the recording."""
+        languages = (self.language,) if self.language else ()
+        return Speaking(speaker=self.speaker, languages=languages, prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this voice speaking as one of its speakers."""
-        if speaking.speaker is None:
-            return self
-        return self._with(speaker=find_speaker(self.speakers, speaking.speaker, self.spec))
+        """Return this voice speaking as one of its speakers, or like a recording."""
+        changed: dict[str, Any] = {}
+        audio = speaking.prompt.audio if speaking.prompt and self.prompt else None
+        if audio is not None:
+            read_header(audio)
+            changed["prompt"] = Prompt(audio=audio)
+        if speaking.speaker is not None:
+            changed["speaker"] = find_speaker(self.speakers, speaking.speaker, self.spec)
+        return self._with(**changed) if changed else self
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights; where the contract names them, in its order."""
@@ -326,11 +343,10 @@ class OnnxVoice(OnnxModel):
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise."""
-        calls = self._caller.calls(text, seed, self.speaker)
-        made = [self._caller.speak(self._run, call) for call in calls]
+        spoken = [self._caller.speak(self._run, call) for call in self._calls(text, seed)]
         frames = self.contract.durations or ""
-        durations = [outputs[frames].reshape(-1) for outputs in made if frames in outputs]
-        samples = np.concatenate([self._caller.samples(outputs) for outputs in made])
+        durations = [s.latest[frames].reshape(-1) for s in spoken if frames in s.latest]
+        samples = np.concatenate([self._caller.samples(speech) for speech in spoken])
         return Audio(
             samples=samples.astype(np.float32),
             sample_rate=self.sample_rate,
@@ -346,10 +362,14 @@ class OnnxVoice(OnnxModel):
         """
         if self._streamer is None:
             self._streamer = self._open_streamer()
-        for call in self._caller.calls(text, seed, self.speaker):
-            last = len(self.parts) - 1
-            for feeds, noise in self._caller.rounds(self._run, call, last):
-                yield from self._streamer.speak(_fed(self._streamer.inputs, feeds, noise))
+        for call in self._calls(text, seed):
+            for coming in self._caller.rounds(self._run, call, [len(self._caller.parts) - 1]):
+                feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
+                yield from self._streamer.speak(feeds)
+
+    def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
+        audio = None if self.prompt is None else self.prompt.audio
+        return self._caller.calls(text, seed, speaker or self.speaker, audio)
 
     def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
@@ -366,11 +386,13 @@ class OnnxVoice(OnnxModel):
         """Return the inputs of a graph in two calls of different lengths."""
         for texts in texts_to_cut_by(self.language):
             with suppress(TextError, MissingExtraError):
-                return [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+                calls = [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+                if any(calls[0][name].shape != calls[1][name].shape for name in calls[0]):
+                    return calls
         raise ModelError(f"'{self.spec}' speaks no text by which it could be cut")
 
     def calibration_calls(
-        self, texts: Iterable[str], *, seed: int, part: str = ""
+        self, texts: Iterable[str], *, seed: int, part: str = "", every: bool = False
     ) -> Iterator[Feeds]:
         """Yield what a graph is given in each round of the calls for texts, with fed noise.
 
@@ -379,32 +401,39 @@ class OnnxVoice(OnnxModel):
         """
         # The names alone: a session opened for them would hold every weight once more.
         names = [value.name for value in feed_noise(self.graph(part)).graph.input]
-        position = list(self.parts).index(part)
+        parts, path = self._caller.parts, self.parts[part].path
+        positions = [place for place, other in enumerate(parts) if other.path == path]
         speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
-            for call in self._caller.calls(text, seed + index, speaker):
-                for feeds, own in self._caller.rounds(self._run, call, position):
-                    yield _fed(names, feeds, own)
+            for call in self._calls(text, seed + index, speaker):
+                for coming in self._caller.rounds(self._run, call, positions):
+                    # What has been said grows: so it is seen short and long, in few rounds.
+                    told = every or parts[coming.position].table.loop is None
+                    if told or not coming.step & (coming.step - 1):
+                        yield _fed(names, coming.feeds, coming.seed)
 
     def open_runtime(self, *, threads: int) -> Runtime:
         """Open the files in onnxruntime, called as the contract states; in stages if there are."""
         if (streaming := self._player(threads)) is not None:
             return streaming
-        files = zip(self.files().weights, self.parts.items(), strict=True)
+        self.files()  # which a voice in memory has none of
         opened = {
-            name: (open_session(path, part.spec, threads), part.returns)
-            for path, (name, part) in files
+            name: (open_session(part.path, part.spec, threads), part.returns)
+            for name, part in self.parts.items()
         }
         return ContractRuntime(self._with(_opened=opened))
 
     def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
         """Run a graph with fed noise; speakers share its session."""
-        name, part = [*self.parts.items()][position]
+        part = self._caller.parts[position]
+        name = next(name for name, other in self.parts.items() if other.path == part.path)
         if name not in self._opened:
             self._opened[name] = self._open(name)
         session, outputs = self._opened[name]
-        return run_session(session, _fed(input_names(session), feeds, seed), part.spec, outputs)
+        fed = _fed(input_names(session), feeds, seed)
+        names = part.returns if position else outputs
+        return run_session(session, fed, self.parts[name].spec, names)
 
     def _open_stages(self, threads: int | None) -> Streamer | None:
         """Open the stages beside the voice's files, with fed noise where no threads are stated."""
@@ -434,25 +463,8 @@ class OnnxVoice(OnnxModel):
         return open_session(graph, found.spec, briefly=True), found.returns
 
     def _settings(self) -> Mapping[str, Path]:
-        folders, contract = self._found.folders, self.contract
-        tokens = contract.tokens
-        roles = [role for part in self.parts.values() for role in part.roles.values()]
-        styles = [role for role in roles if isinstance(role, StyleInput)]
-        found = [path for role in styles for path in style_files(role, folders)]
-        named = []
-        if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
-            named.append(tokens.vocabulary)
-        if tokens.source == "lexicon" and tokens.lexicon is not None:
-            named.append(tokens.lexicon)
-        found += [find_file(name, folders) for name in named]
-        for name in contract.files:
-            found += [path for folder in folders for path in sorted(folder.glob(name))]
-        if self._found.config is not None:
-            found.append(self._found.config.path)
-        root = folders[-1]
-        return {CONTRACT_NAME: self._found.path} | {
-            path.relative_to(root).as_posix(): path for path in found
-        }
+        audio = self.prompt.audio if self.prompt else None
+        return self._found.files(self._caller.parts) | ({REFERENCE: audio} if audio else {})
 
 
 class ContractRuntime:
@@ -469,11 +481,3 @@ class ContractRuntime:
 def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
     """Return the values of a graph's inputs, by their names, with noise where it draws any."""
     return {name: feeds[name] for name in names if name in feeds} | draw_noise(names, seed=seed)
-
-
-def open_voice(location: str, spec: str, manifest: Manifest | None) -> OnnxVoice:
-    """Open a graph with its contract, or an artifact of one."""
-    path = Path(location)
-    if manifest is not None and path.is_dir():
-        path = leading_graph(path, manifest.files)
-    return OnnxVoice(path, spec=spec, manifest=manifest)

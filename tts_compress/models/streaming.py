@@ -93,7 +93,7 @@ def prepare_part(
     Raises:
         ModelError: It runs in a loop.
     """
-    if part.repeat > 1:
+    if part.table.repeat > 1 or part.table.loop is not None:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
     if original:
         graph = Graph(prepare(model))
@@ -103,7 +103,7 @@ def prepare_part(
         model = graph.finish()
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
-    outputs = (part.output,) if part.spectrum is None else part.spectrum.outputs
+    outputs = (part.output,) if part.table.spectrum is None else part.table.spectrum.outputs
     return gather_frames(model, inputs, part.spec), inputs, outputs
 
 
@@ -112,7 +112,8 @@ def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:
     wanted = primary_language(language or "en")
     name = wanted if wanted in data_names("calib/sets") else "en"
     texts = sorted(read_calibration_set(name).texts, key=len)
-    yield texts[0], texts[len(texts) // 2]
+    # How long a language model speaks is not told by its text.
+    yield from ((texts[0], other) for other in texts[len(texts) // 2 :][:4])
     yield f"{IDS} 1 2 3 1 2 3", f"{IDS}{' 1 2 3' * 5}"  # for voices that take no other
 
 
@@ -269,8 +270,8 @@ def build_streamer(
         )
         for session, stage in zip(sessions, stages, strict=True)
     ]
-    if part.spectrum is not None:
-        stage, run = spectrum_stage(part.spectrum)
+    if part.table.spectrum is not None:
+        stage, run = spectrum_stage(part.table.spectrum)
         stages, runs = [*stages, stage], [*runs, run]
 
     def encode(feeds: Feeds, names: Sequence[str]) -> Sequence[Any]:

@@ -69,7 +69,7 @@ def test_the_scores_of_the_same_tokens_are_compared(
     log: Path,
     recorder: Any,
 ) -> None:
-    """The reference speaks, each text with a seed of its own; the candidate only reads."""
+    """The reference speaks, each text with a seed of its own; the candidate reads, then speaks."""
     options = replace(fast_options, teacher_forced_texts=2, progress=recorder)
     found = _compare(store, pair, small_suite, options)
     # Every letter and space of the shortest and the longest text is a token; two are wrong in each.
@@ -80,8 +80,10 @@ def test_the_scores_of_the_same_tokens_are_compared(
     share = 1 / (math.e**5 + 27)  # of probability, for each token that is not the most probable
     divergence = 5 * (math.e**5 - 1) * share
     assert found.kl_nats == pytest.approx(divergence * 4 / tokens, rel=1e-5)
-    said = [[f"ref:say {text} {seed}", f"ref:read {text}"] for seed, text in enumerate(texts)]
-    expected = [*said[0], *said[1], *(f"cand:read {text}" for text in texts)]
+    assert found.steps_together is None
+    said = [(f"say {text} {seed}", f"read {text}") for seed, text in enumerate(texts)]
+    expected = [f"ref:{line}" for lines in said for line in lines]
+    expected += [f"cand:{line}" for lines in said for line in reversed(lines)]
     assert log.read_text().splitlines() == expected
     assert recorder.steps[0] == ("teacher-forced", 0, 4)
     assert recorder.steps[-1] == ("teacher-forced", 4, 4)
@@ -121,8 +123,8 @@ def test_after_an_interruption_it_goes_on(
     found = _compare(store, pair, small_suite, fast_options)
     assert found.agreement < 1
     after = log.read_text().splitlines()[len(before) :]
-    assert len(after) == 3
-    assert all(line.startswith("cand:read") for line in after)
+    assert len(after) == 2 * 3
+    assert all(line.startswith("cand:") for line in after)
 
 
 def test_a_damaged_result_counts_as_missing(

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, resample
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import english_v1
 from tts_compress.evaluation.recognizers import Recognizer, open_recognizer
-from tts_compress.evaluation.samples import resample
 from tts_compress.models import load
 
 if TYPE_CHECKING:

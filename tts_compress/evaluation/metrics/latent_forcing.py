@@ -16,7 +16,13 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import text_interval
 from tts_compress.evaluation.metric import Figure, Metric, Record, Row
-from tts_compress.evaluation.metrics.teacher_forcing import Compared, FilesOfText, read_alike
+from tts_compress.evaluation.metrics.teacher_forcing import (
+    Compared,
+    FilesOfText,
+    end_row,
+    read_alike,
+    signed_nats,
+)
 from tts_compress.evaluation.pairs import Run
 from tts_compress.models.base import LatentModel, Reading
 
@@ -142,19 +148,11 @@ def _compute(run: Run) -> LatentForcing | None:
     return compared
 
 
-def _nats(value: float | None) -> str:
-    return formatting.MISSING if value is None else f"{formatting.signed(value, 3)} nats"
-
-
 def _rows(answers: LatentForcing, _: object) -> list[Row]:
     reading = f"{answers.steps} steps, {answers.texts} texts"
-    shift = f"mean of {reading}"
-    if answers.stop_shift_interval is not None:
-        low, high = map(_nats, answers.stop_shift_interval)
-        shift += f" (95 % interval {low} to {high})"
     agreement, distance = map(formatting.percent, (answers.agreement, answers.latent_distance))
     return [
-        Row(label="Log-odds of the end", candidate=_nats(answers.stop_shift), change=shift),
+        end_row(answers.stop_shift, answers.stop_shift_interval, reading),
         Row(label="Decisions on the end", candidate=agreement, change="alike"),
         Row(
             label="KL divergence of the end",
@@ -174,7 +172,7 @@ METRICS = (
         compute=_compute,
         rows=_rows,
         figures={
-            "stop_shift_interval": Figure("log-odds that speech ends", _nats),
+            "stop_shift_interval": Figure("log-odds that speech ends", signed_nats),
             "kl_interval": Figure("KL divergence of the end per step", formatting.nats),
         },
         terms={

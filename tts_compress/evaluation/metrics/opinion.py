@@ -204,7 +204,7 @@ def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
     """
     if options.mos is None:
         return None
-    from tts_compress.models.graph_file import is_split, read_structure
+    from tts_compress.models.graph_file import read_structure, weight_files
 
     name, _, stated = options.mos.rpartition("@")
     path = Path(name if name and stated.isdecimal() else options.mos).expanduser()
@@ -212,7 +212,7 @@ def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
     if not path.is_file():
         raise EvaluationError(f"there is no file '{path}'; give --mos FILE.onnx or FILE.onnx@HZ")
     try:
-        if is_split(path):
+        if weight_files(path):
             raise EvaluationError(f"'{path}' keeps weights in other files; save it as one file")
         stated_there = {one.key: one.value for one in read_structure(path).metadata_props}
     except ModelError as error:

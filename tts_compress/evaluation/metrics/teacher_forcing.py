@@ -38,6 +38,8 @@ class FilesOfText(NamedTuple):
     reference: Path
     candidate: Path
     tokens: Path
+    free: Path
+    """Tokens that the candidate speaks with the same noise, left to itself."""
 
 
 _STAGE = "teacher-forced"
@@ -69,6 +71,17 @@ class TeacherForcing(Record):
 
     kl_interval: tuple[float, float] | None = None
 
+    stop_shift: float | None = None
+    """Mean change of the log-odds that speech ends, nats; above 0 it ends earlier. None where no
+    token ends it."""
+
+    stop_shift_interval: tuple[float, float] | None = None
+    """95 % interval over resampled texts; None of too few."""
+
+    steps_together: float | None = None
+    """Median number of steps before the models part, left to themselves with the same noise, of
+    texts in which they do; None where they never do."""
+
 
 class Compared(Config):
     """A finished comparison of two models that read alike, as a piece of the store."""
@@ -91,7 +104,11 @@ class _ComparedScores(Compared):
 
 
 def read_alike(
-    run: Run, compared: type[Compared], compare: Callable[[Iterator[FilesOfText]], Any]
+    run: Run,
+    compared: type[Compared],
+    compare: Callable[[Iterator[FilesOfText]], Any],
+    *,
+    freely: bool = False,
 ) -> Any:
     """Return what comes of both models reading what the reference spoke; finished work is kept.
 
@@ -103,6 +120,7 @@ def read_alike(
         run: The evaluation.
         compared: The kind of piece that keeps the result.
         compare: Returns the result of the files of every text.
+        freely: The candidate also speaks without being told what the reference said.
 
     Raises:
         TextError: A text cannot be spoken.
@@ -128,13 +146,16 @@ def read_alike(
                 worker: Worker | None = None
                 for index, text in enumerate(texts):
                     options.progress.advance(_STAGE, place * len(texts) + index, steps)
-                    tokens, scores = _paths(folder.absolute(), index, role)
-                    if tokens.is_file() and scores.is_file():
+                    tokens, scores, free = _paths(folder.absolute(), index, role)
+                    said = (tokens, free) if freely and place else (tokens,)
+                    if all(path.is_file() for path in (*said, scores)):
                         continue
                     worker = worker or stack.enter_context(model.start(options))
                     if not tokens.is_file():
                         worker.ask("say", text=text, seed=seed + index, path=tokens)
                     worker.ask("read", text=text, tokens=tokens, path=scores)
+                    if free in said:
+                        worker.ask("say", text=text, seed=seed + index, path=free)
         files = (_files_of(folder, index) for index in range(len(texts)))
         known = compared(**made_from, scores=compare(files))
         write_piece(piece, known)
@@ -143,39 +164,62 @@ def read_alike(
     return known.scores
 
 
-def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path]:
-    """Return the files of a text's tokens, and of a model's scores of them."""
-    return folder / f"{index}.npz", folder / f"{index}-{role}.npy"
+def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path, Path]:
+    """Return the files of a text's tokens, of a model's scores of them, and of its own tokens."""
+    return folder / f"{index}.npz", folder / f"{index}-{role}.npy", folder / f"{index}-free.npz"
 
 
 def _files_of(folder: Path, index: int) -> FilesOfText:
-    (tokens, reference), (_, candidate) = (_paths(folder, index, role) for role in _ROLES)
-    return FilesOfText(reference=reference, candidate=candidate, tokens=tokens)
+    (tokens, reference, _), (_, candidate, free) = (_paths(folder, index, r) for r in _ROLES)
+    return FilesOfText(reference=reference, candidate=candidate, tokens=tokens, free=free)
 
 
 def compare_language_models(run: Run) -> TeacherForcing:
     """Return the difference of the candidate's scores from the reference's."""
-    compared: TeacherForcing = read_alike(run, _ComparedScores, _compare_files)
+    compared: TeacherForcing = read_alike(run, _ComparedScores, _compare_files, freely=True)
     return compared
 
 
 def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
-    return compare_scores(
-        (np.load(text.reference), np.load(text.candidate), read_tokens(text.tokens).chosen)
-        for text in texts
-    )
+    steps: list[int | None] = []
+
+    def read(text: FilesOfText) -> tuple[Any, ...]:
+        tokens = read_tokens(text.tokens)
+        steps.append(steps_together(tokens.ids, read_tokens(text.free).ids))
+        return np.load(text.reference), np.load(text.candidate), tokens.chosen, tokens.stop
+
+    scores = compare_scores(map(read, texts))
+    parted = [count for count in steps if count is not None]
+    together = float(np.median(parted)) if parted else None
+    return scores.model_copy(update={"steps_together": together})
+
+
+def steps_together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) -> int | None:
+    """Return the steps before two models' tokens differ, None where they never do.
+
+    Args:
+        first: Tokens, shape `[S + 1, K]`, the first row of which starts the speech.
+        second: Those of the other model.
+    """
+    steps = min(len(first), len(second))
+    differ = np.flatnonzero((first[:steps] != second[:steps]).any(axis=1))
+    if len(differ):
+        return int(differ[0]) - 1
+    return None if len(first) == len(second) else steps - 1
 
 
 def write_tokens(path: Path, tokens: Tokens) -> None:
     """Write the tokens of a text, whole or not at all."""
     with atomic_file(path) as partial, partial.open("wb") as file:
-        np.savez(file, ids=tokens.ids, chosen=tokens.chosen)
+        stop = -1 if tokens.stop is None else tokens.stop
+        np.savez(file, ids=tokens.ids, chosen=tokens.chosen, stop=stop)
 
 
 def read_tokens(path: Path) -> Tokens:
     """Return the tokens in a file that `write_tokens` wrote."""
     with np.load(path) as found:
-        return Tokens(ids=found["ids"], chosen=found["chosen"])
+        stop = int(found["stop"])
+        return Tokens(ids=found["ids"], chosen=found["chosen"], stop=None if stop < 0 else stop)
 
 
 def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
@@ -184,19 +228,20 @@ def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
         np.save(file, values)
 
 
-def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]) -> TeacherForcing:
+def compare_scores(texts: Iterable[tuple[Any, ...]]) -> TeacherForcing:
     """Return the difference of two models' scores for the same tokens, over all texts' positions.
 
     Args:
-        texts: For each text, the scores of reference and candidate, shape `[S, K, V]`, and the
-            mask of positions that count, shape `[S, K]`.
+        texts: For each text, the scores of reference and candidate, shape `[S, K, V]`, the mask of
+            positions that count, shape `[S, K]`, and the token that ends speech, if one does.
 
     Raises:
         EvaluationError: The shapes differ, no position counts, or scores are not finite.
     """
     sums: list[tuple[float, int, int]] = []  # nats, agreements and positions of each text
+    ends: list[tuple[float, int]] = []  # change of the log-odds that it ends, and steps
     squared_difference = squared_reference = 0.0
-    for reference, candidate, chosen in texts:
+    for reference, candidate, chosen, *stop in texts:
         agreements = positions = 0
         nats = 0.0
         if reference.shape != candidate.shape or reference.shape[:2] != chosen.shape:
@@ -220,6 +265,9 @@ def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]
             squared_reference += float(np.square(first).sum())
             positions += len(first)
         sums.append((nats, agreements, positions))
+        if any(token is not None for token in stop):
+            odds = [_odds(scores[:, 0], stop[0]) for scores in (reference, candidate)]
+            ends.append((float((odds[1] - odds[0]).sum()), len(reference)))
     by_text = np.array(sums).reshape(-1, 3)
     nats, agreements, positions = by_text.sum(axis=0).tolist()
     if not positions:
@@ -228,7 +276,7 @@ def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]
         distance = (squared_difference / squared_reference) ** 0.5
     else:  # a reference that finds all tokens alike
         distance = float("inf") if squared_difference > 0 else 0.0
-    spoken = by_text[by_text[:, 2] > 0]
+    spoken, shifts = by_text[by_text[:, 2] > 0], np.array(ends).reshape(-1, 2)
     return TeacherForcing(
         agreement=agreements / positions,
         kl_nats=nats / positions,
@@ -237,7 +285,15 @@ def compare_scores(texts: Iterable[tuple[Scores, Scores, npt.NDArray[np.bool_]]]
         texts=len(sums),
         agreement_interval=text_interval(spoken[:, 1], spoken[:, 2]),
         kl_interval=text_interval(spoken[:, 0], spoken[:, 2]),
+        stop_shift=float(shifts[:, 0].sum() / shifts[:, 1].sum()) if ends else None,
+        stop_shift_interval=text_interval(shifts[:, 0], shifts[:, 1]) if ends else None,
     )
+
+
+def _odds(scores: Scores, token: int) -> npt.NDArray[np.float64]:
+    """Return the log-odds of a token against all others, of scores `[S, V]`."""
+    nats = np.minimum(_log_probabilities(scores.astype(np.float64))[:, token], -1e-12)
+    return np.asarray(nats - np.log(-np.expm1(nats)))
 
 
 def _centred(name: str, scores: Scores, book: int) -> npt.NDArray[np.float64]:
@@ -264,18 +320,40 @@ def _compute(run: Run) -> TeacherForcing | None:
 
 
 def _rows(scores: TeacherForcing, _: object) -> list[Row]:
-    counted = f"{_count(scores.positions, 'token')}, {_count(scores.texts, 'text')}"
+    texts = _count(scores.texts, "text")
+    counted = f"{_count(scores.positions, 'token')}, {texts}"
     kl, agreement = formatting.nats(scores.kl_nats), formatting.percent(scores.agreement)
     distance = formatting.percent(scores.logit_distance)
     reading = "per token, reading the same tokens"
     if scores.kl_interval is not None:
         low, high = map(formatting.nats, scores.kl_interval)
         reading += f" (95 % interval {low} to {high})"
-    return [
+    rows = [
         Row(label="Token agreement", candidate=agreement, change=counted),
         Row(label="KL divergence", candidate=kl, change=reading),
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
     ]
+    if scores.stop_shift is not None:
+        rows.append(end_row(scores.stop_shift, scores.stop_shift_interval, texts))
+    if scores.steps_together is not None:
+        steps = f"after {scores.steps_together:g} steps"
+        change = "median of texts that part, left to themselves with the same noise"
+        rows.append(Row(label="Tokens part", candidate=steps, change=change))
+    return rows
+
+
+def end_row(shift: float | None, interval: tuple[float, float] | None, reading: str) -> Row:
+    """Return the line of a change of the log-odds that speech ends."""
+    change = f"mean of {reading}"
+    if interval is not None:
+        low, high = map(signed_nats, interval)
+        change += f" (95 % interval {low} to {high})"
+    return Row(label="Log-odds of the end", candidate=signed_nats(shift), change=change)
+
+
+def signed_nats(value: float | None) -> str:
+    """Return a change in nats, as in `+0.123 nats`."""
+    return formatting.MISSING if value is None else f"{formatting.signed(value, 3)} nats"
 
 
 def _count(number: int, thing: str) -> str:
@@ -293,12 +371,14 @@ METRICS = (
         figures={
             "agreement_interval": Figure("token agreement", formatting.percent),
             "kl_interval": Figure("KL divergence per token", formatting.nats),
+            "stop_shift_interval": Figure("log-odds that speech ends", signed_nats),
         },
         terms={
             "Token agreement, KL divergence, logit distance": "both language models read the "
             "tokens that the reference spoke and are asked at each step what comes next: how often "
             "they find the same token most probable, how far the compressed model's probabilities "
-            "are from the reference's, and how far its scores are.",
+            "are from the reference's, and how far its scores are. Left to themselves "
+            "with the same noise, tokens part at the first that differs.",
         },
     ),
 )

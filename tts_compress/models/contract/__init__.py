@@ -4,7 +4,7 @@ from tts_compress.families import Family
 
 FAMILY = Family(
     name="contract",
-    opener="tts_compress.models.onnx_model:open_voice",
+    opener="tts_compress.models.language_voice:open_voice",
     location="the .onnx of a voice with a contract.toml beside it, or with the inputs of a "
     "shipped contract",
     suffixes=(".onnx",),

@@ -1,32 +1,39 @@
 """Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.audio import Samples
+from tts_compress.audio import Samples, read_wav, resample
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.reading import Explained, Part
+from tts_compress.models.contract.reading import Explained, Part, loops_of
+from tts_compress.models.contract.sampling import draw_tokens
 from tts_compress.models.contract.schema import (
     TOKENS,
     Input,
     NoiseInput,
+    OutputInput,
+    RecordingInput,
     Size,
     SpeakerInput,
     Spectrum,
+    StateInput,
     StepInput,
     StyleInput,
     TokensInput,
+    Until,
     ValueInput,
     source_of,
 )
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
+from tts_compress.models.files import REFERENCE, check_duration
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.session import Feeds
 from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes
@@ -40,8 +47,13 @@ Made = dict[str, Any]
 _NOISE_STREAM = 1 << 20
 """Beginning of the streams of noise inputs, far from those of random operators."""
 
+_DRAW_STREAM = 1 << 21
+"""Beginning of the streams of drawn tokens."""
+
 _LONGEST = 1 << 20
 """Largest size that may follow from what a graph returned."""
+
+_ONCE = Until(longest=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +63,55 @@ class Call:
     symbols: Symbols
     seed: Seed
     speaker: str | None
+    recording: Path | None = None
 
 
 Run = Callable[[int, Feeds, Seed], list[Any]]
 """Runs the graph at a position on its own inputs, with noise of a seed where it draws any: →
 `Part.returns`."""
+
+Listener = Callable[[str, Any], Any]
+"""Is told each output and drawn token, by name, and may return another one to be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """A call that is spoken: outputs of the graphs so far, and tokens drawn of them."""
+
+    run: Run
+    call: Call
+    listen: Listener = lambda *_: None
+    latest: Made = field(default_factory=dict)
+    """The last value of each, by name."""
+
+    of_graph: dict[Path, Made] = field(default_factory=dict)
+    """The last values of each graph by itself: names may be those of others."""
+
+    rounds: dict[str, list[Any]] = field(default_factory=dict)
+    """All values of those that are kept."""
+
+    def put(self, part: Part, values: Made) -> None:
+        """Add what came of a run of a graph."""
+        for name, value in values.items():
+            told = self.listen(name, value)
+            value = value if told is None else told  # noqa: PLW2901
+            self.latest[name] = self.of_graph.setdefault(part.path, {})[name] = value
+            rounds = self.rounds.get(name, [])
+            rounds.append(value)
+            if part.table.loop is not None:
+                with model_errors(f"'{part.spec}' returns too much in a loop"):
+                    bounded_bytes((len(rounds), *np.shape(value)), 4, MOST_ARRAY_BYTES)
+
+
+class Round(NamedTuple):
+    """One run of a graph that is about to be."""
+
+    position: int
+    step: int
+    feeds: Feeds
+    seed: Seed
+    is_last: bool
+    """The graph is certain not to run again here."""
 
 
 class Caller:
@@ -63,72 +119,89 @@ class Caller:
 
     def __init__(self, explained: Explained, parts: tuple[Part, ...]) -> None:
         contract = explained.contract
-        self._sizes = contract.size
-        self._parts = parts
+        self._sizes, self._until = contract.size, contract.until
+        self.parts = parts
+        self._loops = tuple(loops_of(parts))
+        self._draws = list(dict.fromkeys(name for part in parts for name in part.table.sample))
+        self._kept = {*self._draws, *(name for part in parts for name in part.joined)}
+        self._kept |= {parts[-1].output} if parts[-1].table.loop else set()
         self._styles = _read_styles(parts, explained.folders)
         self._speller = Speller(
             contract.tokens, contract.language, explained.folders, explained.config
         )
         self.speakers = self._find_speakers()
 
-    def calls(self, text: str, seed: int | None, speaker: str | None) -> Iterator[Call]:
+    def calls(
+        self, text: str, seed: int | None, speaker: str | None, recording: Path | None
+    ) -> Iterator[Call]:
         """Yield the calls that speak a text."""
         if seed is not None and seed < 0:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
         for index, symbols in enumerate(self._speller.calls(text)):
             call_seed = None if seed is None else (seed, index)
-            yield Call(symbols=symbols, seed=call_seed, speaker=speaker)
+            yield Call(symbols=symbols, seed=call_seed, speaker=speaker, recording=recording)
 
-    def _feeds(self, position: int, call: Call, values: Made, step: int = 0) -> Feeds:
+    def _feeds(self, speech: Saying, position: int, step: int, number: int) -> Feeds:
         """Return the values of a graph's own inputs.
 
         Args:
+            speech: What is spoken, and what the graphs returned.
             position: Place of the graph, from 0.
-            call: What is spoken.
-            values: What the graphs before it returned, and it itself in the round before.
-            step: Round of its loop, from 0.
+            step: Round of its innermost loop, from 0.
+            number: Round over all its loops.
         """
-        part = self._parts[position]
+        part, call, latest = self.parts[position], speech.call, speech.latest
         feeds: Feeds = {}
-        for number, (name, role) in enumerate(part.roles.items()):
-            source = source_of(name, role, step)
-            if source is not None:
-                value = values[source]
+        for stream, (name, role) in enumerate(part.roles.items(), _NOISE_STREAM):
+            expected, source = part.signature.inputs[name], source_of(name, role, step)
+            if isinstance(role, StateInput):
+                value = _state(role, expected, part, speech, step)
+            elif source is not None and isinstance(role, OutputInput) and role.join is not None:
+                with model_errors(f"the rounds of '{source}' cannot be joined for '{name}'"):
+                    value = np.concatenate(speech.rounds[source], axis=role.join)
+            elif source is not None:
+                value = latest[source]
             elif isinstance(role, StepInput):
-                value = step if role.role == "step" else part.repeat
+                longest = self._until[part.table.loop].longest if part.table.loop else 1
+                value = step if role.role == "step" else max(part.table.repeat, longest)
+            elif isinstance(role, RecordingInput):
+                value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
-                seed = None
-                if call.seed is not None:
-                    seed = (*call.seed, _NOISE_STREAM + number, position, step)
-                value = _noise(role, self._shape(role, call, values), seed)
+                seed = call.seed and (*call.seed, stream, position, number)
+                value = _noise(role, self._shape(role, call, latest), seed)
             else:
-                value = self._value(name, role, call, values)
-            feeds[name] = _as_input(value, part.signature.inputs[name], source)
+                value = self._value(name, role, call, latest)
+            feeds[name] = _as_input(value, expected, source)
         return feeds
 
-    def speak(self, run: Run, call: Call, until: int | None = None) -> Made:
-        """Return what all graphs returned, or those before a position."""
-        values: Made = {}
-        for position, part in enumerate(self._parts[:until]):
-            for feeds, seed in self._rounds(position, call, values):
-                values |= zip(part.returns, run(position, feeds, seed), strict=True)
-        return values
+    def speak(self, run: Run, call: Call, listen: Listener = lambda *_: None) -> Saying:
+        """Return what all graphs returned; a listener is told all of it, and may change it."""
+        speech = Saying(run, call, listen)
+        for _ in self._walk(speech):
+            pass
+        return speech
 
-    def rounds(self, run: Run, call: Call, position: int) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the inputs of one graph in each round of its loop, with the seeds of its noise."""
-        values = self.speak(run, call, position)
-        part = self._parts[position]
-        for step, (feeds, seed) in enumerate(self._rounds(position, call, values), 1):
-            yield feeds, seed
-            if step < part.repeat:
-                values |= zip(part.returns, run(position, feeds, seed), strict=True)
+    def rounds(self, run: Run, call: Call, positions: Collection[int]) -> Iterator[Round]:
+        """Yield each run of one graph, which may have several positions, before it is."""
+        for coming in self._walk(Saying(run, call)):
+            if coming.position in positions:
+                yield coming
+                if coming.is_last and coming.position == max(positions):
+                    return
 
-    def samples(self, values: Made) -> Samples:
+    def samples(self, speech: Saying) -> Samples:
         """Return the sound that the last graph returned, or that is made of what it returned."""
-        last = self._parts[-1]
-        if last.spectrum is not None:
-            return to_samples(last.spectrum, [values[name] for name in last.spectrum.outputs])
-        samples: Samples = values[last.output].reshape(-1)
+        last, latest = self.parts[-1], speech.latest
+        if last.output not in latest:
+            return np.zeros(0, np.float32)  # speech ended before it began
+        if last.table.spectrum is not None:
+            return to_samples(
+                last.table.spectrum, [latest[name] for name in last.table.spectrum.outputs]
+            )
+        rounds = speech.rounds.get(last.output, [latest[last.output]])
+        samples: Samples = np.concatenate(
+            [np.reshape(r, -1) for r in rounds or [latest[last.output][:0]]]
+        )
         if samples.dtype.kind != "f":
             raise ModelError(
                 f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
@@ -136,26 +209,61 @@ class Caller:
             )
         return samples
 
-    def _rounds(self, position: int, call: Call, values: Made) -> Iterator[tuple[Feeds, Seed]]:
-        """Yield the inputs of each round; what the graph returned is in `made` by the next one."""
-        part = self._parts[position]
-        for step in range(part.repeat):
-            feeds = self._feeds(position, call, values, step)
-            seed = call.seed
-            if position and seed is not None:
-                seed = (*seed, position, step)
-            yield feeds, seed
+    def _walk(self, speech: Saying) -> Iterator[Round]:
+        """Yield each run of all graphs before it is; its results are there by the next."""
+        speech.rounds.update({name: [] for name in self._kept})
+        for loop, positions in self._loops:
+            roles = self.parts[positions[0]].roles.items()
+            names = [source_of(*item) for item in roles if isinstance(item[1], OutputInput)]
+            if any(n not in speech.latest or speech.rounds.get(n) == [] for n in names):
+                return  # nothing was said
+            until = self._until[loop] if loop else _ONCE
+            drawn = speech.rounds.get(until.output or "")
+            if until.token is not None and drawn and _is_over(until, speech):
+                drawn.pop()  # a graph before drew the end
+            else:
+                yield from self._loop(speech, positions, until)
+
+    def _loop(self, speech: Saying, positions: list[int], until: Until) -> Iterator[Round]:
+        """Yield the runs of graphs that run in rounds together, until their loop ends."""
+        end = until.longest
+        for step in range(until.longest):
+            counts = {name: len(rounds) for name, rounds in speech.rounds.items()}
+            for position in positions:
+                yield from self._repeat(speech, position, step, step + 1 == until.longest)
+                if until.output in self.parts[position].values and _is_over(until, speech):
+                    end = min(end, step + until.after)
+                if step >= end:
+                    for name, count in counts.items():
+                        del speech.rounds[name][count:]
+                    return
+
+    def _repeat(self, speech: Saying, position: int, step: int, is_last: bool) -> Iterator[Round]:
+        """Yield the runs of a graph in one round of its loop."""
+        part, call = self.parts[position], speech.call
+        times = part.table.repeat
+        for inner in range(times):
+            number = step * times + inner
+            feeds = self._feeds(speech, position, inner if times > 1 else step, number)
+            seed = call.seed and (*call.seed, *([position, number] if position or number else []))
+            yield Round(position, number, feeds, seed, is_last and inner + 1 == times)
+            returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
+            speech.put(part, returned)
+            for name, sample in part.table.sample.items():
+                drawn = speech.rounds[name]
+                stream = _DRAW_STREAM + self._draws.index(name)
+                seed = call.seed and (*call.seed, stream, len(drawn))
+                stops = [u.token for u in self._until.values() if u.output == name]
+                with model_errors(f"no token can be drawn of '{sample.logits}'"):
+                    tokens = draw_tokens(sample, returned[sample.logits], drawn, seed, stops)
+                speech.put(part, {name: tokens})
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:
         """Return what an input is given by a text, with the axes that its role has."""
         if isinstance(role, ValueInput):
             quiet = call.seed is None and role.quiet is not None
-            value = role.quiet if quiet else role.value
-            return (
-                np.broadcast_to(np.asarray(value), self._shape(role, call, values))
-                if role.shape
-                else value
-            )
+            value: Any = role.quiet if quiet else role.value
+            return np.broadcast_to(value, self._shape(role, call, values)) if role.shape else value
         if isinstance(role, SpeakerInput):
             return role.value if call.speaker is None else self.speakers[call.speaker]
         symbols = call.symbols
@@ -185,7 +293,7 @@ class Caller:
 
     def _find_speakers(self) -> Mapping[str, int]:
         found = _numbered(next(iter(self._styles.values()), {}))
-        for role in (role for part in self._parts for role in part.roles.values()):
+        for role in (role for part in self.parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
                 found = names if isinstance(names, dict) else _numbered(names)
@@ -209,6 +317,9 @@ def _size_of(name: str, size: Size, values: Made) -> int:
 
     Arithmetic is in float32, as of programs that go on with a graph's own numbers.
     """
+    if size.axis is not None:
+        with model_errors(f"size '{name}' is that of an axis which '{size.output}' lacks"):
+            return size.plus + int(np.shape(values.get(size.output, ((),) * 8))[size.axis])
     if size.output not in values:
         raise ModelError(
             f"size '{name}' follows from '{size.output}', which no graph before returns"
@@ -225,7 +336,42 @@ def _size_of(name: str, size: Size, values: Made) -> int:
             f"output '{size.output}' is {float(value.reshape(())):.4g}, from which no size "
             f"'{name}' follows (1 to {_LONGEST})"
         )
-    return -(-int(length) // size.hop)
+    return size.plus - (-int(length) // size.hop)
+
+
+def _is_over(until: Until, speech: Saying) -> bool:
+    """Return True if what was returned or drawn last ends a loop."""
+    value = np.reshape(speech.latest[until.output or ""], -1)[:1]
+    return bool((value == until.token if until.above is None else value > until.above).all())
+
+
+def _state(role: StateInput, expected: GraphInput, part: Part, speech: Saying, step: int) -> Any:
+    """Return what a graph carries: from its run before, from another graph, or from the start."""
+    source, returned = role.output or expected.name, speech.of_graph.get(part.path, {})
+    if source in returned and (step or part.table.repeat == 1):
+        return returned[source]
+    if not role.shape and role.fill is None and source in speech.latest:
+        return speech.latest[source]
+    sizes = role.shape or expected.shape or ()
+    shape = [n if isinstance(n, int) else int(axis == 0) for axis, n in enumerate(sizes)]
+    with model_errors(f"the state '{expected}' cannot be made"):
+        bounded_bytes(shape, expected.dtype.itemsize, MOST_ARRAY_BYTES)
+    return np.full(shape, role.fill or 0, expected.dtype)
+
+
+def read_recording(path: Path | None, role: RecordingInput) -> Samples:
+    """Return the samples of the recording that a voice speaks like, shape `[T]`."""
+    if path is None:
+        raise ModelError(
+            f"the voice speaks like a recording, and there is none; put {REFERENCE} beside its "
+            "graphs, or give one (--reference)"
+        )
+    check_duration(path, (0, role.longest_s))
+    audio = read_wav(path)
+    samples = resample(audio.samples, audio.sample_rate, role.rate)
+    if not samples.size or not np.isfinite(samples).all():
+        raise ModelError(f"'{path}' is empty or holds values that are not finite; record it again")
+    return samples
 
 
 def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
@@ -234,9 +380,10 @@ def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArr
     rank = max(array.ndim, 1) if expected.shape is None else len(expected.shape)
     while array.ndim > rank and array.shape[0] == 1:
         array = array[0]
-    if array.ndim > rank:
+    shape = (1,) * (rank - array.ndim) + array.shape
+    if not expected.fits(shape):
         raise ModelError(f"the contract gives shape {list(array.shape)} to input '{expected}'")
-    return array.reshape((1,) * (rank - array.ndim) + array.shape)
+    return array.reshape(shape)
 
 
 def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:

@@ -1,9 +1,10 @@
 """Contracts: the one beside a graph, or the shipped one that explains it, and each graph's part."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,22 @@ from tts_compress.models.base import GraphPart
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import (
     LEADING_ROLES,
+    LOOPED_ROLES,
     ROLES,
     Contract,
     Follower,
+    GraphTable,
     Input,
     OutputInput,
     Spectrum,
+    StateInput,
     StyleInput,
     ValueInput,
+    names_read,
     source_of,
+    spread_tables,
 )
-from tts_compress.models.contract.styles import Folders, find_file, read_styles
+from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 from tts_compress.models.feeds import GraphInput, graph_inputs
 from tts_compress.models.graph_file import read_structure
 
@@ -94,7 +100,7 @@ def _parsed(text: str) -> Any:
 
 
 _WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
-_REAL = frozenset({"style", "noise"})
+_REAL = frozenset({"style", "noise", "recording"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,8 +126,19 @@ class Part(GraphPart):
     returns: tuple[str, ...]
     """Every output that is read."""
 
-    repeat: int = 1
-    spectrum: Spectrum | None = None
+    table: GraphTable
+    """How often it runs, and what is made of its outputs."""
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """Names of all that comes of a run: outputs that are read, and drawn tokens."""
+        return (*self.returns, *self.table.sample)
+
+    @property
+    def joined(self) -> tuple[str, ...]:
+        """Names of what is read of all rounds."""
+        roles = [(n, r) for n, r in self.roles.items() if isinstance(r, OutputInput)]
+        return tuple(role.output or name for name, role in roles if role.join is not None)
 
 
 def read_signature(path: Path) -> Signature:
@@ -136,7 +153,8 @@ def read_signature(path: Path) -> Signature:
 
 def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
     """Return the graph that comes first, explained."""
-    roles = _match(contract.input, signature, f"{stated}:", "input", LEADING_ROLES)
+    accepted = LEADING_ROLES if contract.loop is None and contract.repeat == 1 else LOOPED_ROLES
+    roles = _match(contract.input, signature, f"{stated}:", "input", accepted)
     return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
 
 
@@ -145,9 +163,10 @@ def following_parts(
 ) -> Iterator[Part]:
     """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
-    made = {*leading.signature.outputs}
+    made = {*leading.signature.outputs, *leading.table.sample}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
+        path = leading.path if path == leading.path.absolute() else path
         signature = read_signature(path)
         prefix = f"{stated}, '{path.name}':"
         tables = table.input
@@ -157,13 +176,13 @@ def following_parts(
         roles = _match(tables, signature, prefix, "then.input", ROLES)
         for name, role in roles.items():
             source = source_of(name, role)
-            if source is not None and source not in made:
+            if source is not None and source not in made and not isinstance(role, StateInput):
                 raise RecipeError(
                     f"{prefix} [then.input.{name}] is the output {source!r}, but the graphs "
                     f"before it return {', '.join(sorted(made))}"
                 )
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        made |= {*signature.outputs}
+        made |= {*signature.outputs, *table.sample}
     for name, size in contract.size.items():
         if size.output not in made:
             raise RecipeError(
@@ -182,7 +201,11 @@ def _part(
 ) -> Part:
     if not signature.outputs:
         raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
-    own = [table.output or signature.outputs[0], *(role.next for role in roles.values())]
+    states = [source_of(n, role) for n, role in roles.items() if isinstance(role, StateInput)]
+    own = [table.output or signature.outputs[0], *states]
+    own += [sample.logits for sample in table.sample.values()]
+    if table.loop is None:
+        own += [role.next for role in roles.values()]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
     own += spectrum.outputs if spectrum is not None else ()
     returns = [name for name in dict.fromkeys(own) if name is not None]
@@ -190,22 +213,54 @@ def _part(
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
-    lengths = {size.output for size in contract.size.values()}
-    tables = [item for table in contract.inputs for item in table.items()]
-    read = lengths | {source_of(n, role) for name, role in tables for n in (name, *role.names)}
-    if contract.durations is not None:
-        read.add(contract.durations)
+    lengths = {size.output for size in contract.size.values() if size.axis is None}
+    read = set(names_read(contract))
+    returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(
         path=path,
         spec=str(path),
         signature=signature,
         roles=roles,
         output=returns[0],
-        returns=tuple(dict.fromkeys([*returns, *(n for n in signature.outputs if n in read)])),
+        returns=tuple(dict.fromkeys(returns)),
         lengths=frozenset(lengths.intersection(signature.outputs)),
-        repeat=table.repeat if isinstance(table, Follower) else 1,
-        spectrum=spectrum,
+        table=table.model_copy(update={"spectrum": spectrum}),
     )
+
+
+def steering(parts: Sequence[Part], contract: Contract) -> Iterator[Part]:
+    """Yield graphs marked by whether what they return decides what is said, and when it ends."""
+    ends = {n: until.output for n, until in contract.until.items() if until.output is not None}
+    last = max((place for place, part in enumerate(parts) if part.table.loop in ends), default=-1)
+    for place, part in enumerate(parts):
+        is_sound = place == len(parts) - 1 and ends.get(part.table.loop or "") not in part.values
+        yield replace(part, steers=place <= last and not is_sound)
+
+
+def loops_of(parts: Iterable[Part]) -> Iterator[tuple[str | None, list[int]]]:
+    """Yield the positions of graphs that run in rounds together, with the name of their loop."""
+    for name, members in groupby(enumerate(parts), lambda item: item[1].table.loop):
+        positions = [position for position, _ in members]
+        yield from [(name, positions)] if name else [(None, [position]) for position in positions]
+
+
+def check_loops(parts: Sequence[Part], contract: Contract, stated: str) -> None:
+    """Refuse loops that are not stated, are apart, or read or end by what none of them makes."""
+    loops = {name: [parts[p] for p in places] for name, places in loops_of(parts) if name}
+    names = [name for name, _ in loops_of(parts) if name]
+    if sorted(names) != sorted(contract.until):
+        raise RecipeError(
+            f"{stated}: every loop needs a table [until.…], and graphs one after the other; graphs "
+            f"run in {names or 'none'}, and there are tables for {[*contract.until] or 'none'}"
+        )
+    for name, members in loops.items():
+        until, values = contract.until[name], {value for part in members for value in part.values}
+        nexts = [role.next for part in members for role in part.roles.values()]
+        if missing := {*nexts, until.output, until.latent} - {None, *values}:
+            raise RecipeError(
+                f"{stated}: loop '{name}' reads {missing.pop()!r}, which no round of it makes, but "
+                f"{', '.join(sorted(values))}"
+            )
 
 
 def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str) -> Spectrum | None:
@@ -230,7 +285,7 @@ def _match(
 ) -> dict[str, Input]:
     """Return the tables by the graph's own names of its inputs."""
     roles: dict[str, Input] = {}
-    for name, role in tables.items():
+    for name, role in spread_tables(tables, signature.inputs):
         found = [n for n in (name, *role.names) if n in signature.inputs]
         if found:
             roles[found[0]] = role
@@ -259,15 +314,16 @@ def _type_problem(role: Input, expected: GraphInput) -> str | None:
         return f"states type {role.type}, but the graph wants {expected}"
     if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
         return f"states {role.axes} axes, but the graph wants {expected}"
+    if isinstance(role, StateInput) and role.shape and not expected.fits(role.shape):
+        return f"begins with shape {list(role.shape)}, but the graph wants {expected}"
     whole = expected.dtype.kind in "iu"
-    if role.role in _WHOLE and not whole:
-        return f"has the role '{role.role}', of whole numbers, but the graph wants {expected}"
-    if role.role in _REAL and expected.dtype.kind != "f":
-        return f"has the role '{role.role}', of real numbers, but the graph wants {expected}"
-    if isinstance(role, ValueInput) and whole:
-        for value in (role.value, role.value if role.quiet is None else role.quiet):
-            if np.any(np.asarray(value) % 1):
-                return f"states {value}, but the graph wants {expected}: give whole numbers"
+    real = role.role in _REAL and expected.dtype.kind != "f"
+    if real or (role.role in _WHOLE and not whole):
+        kind = "real" if real else "whole"
+        return f"has the role '{role.role}', of {kind} numbers, but the graph wants {expected}"
+    values = (role.value, role.quiet or 0) if isinstance(role, ValueInput) and whole else ()
+    if broken := [value for value in values if np.any(np.asarray(value) % 1)]:
+        return f"states {broken[0]}, but the graph wants {expected}: give whole numbers"
     return None
 
 
@@ -290,8 +346,30 @@ class Explained:
 
     def parts(self) -> tuple[Part, ...]:
         """Return all graphs, explained, in their order."""
-        others = following_parts(self.leading, self.contract, self.folders, f"'{self.path}'")
-        return (self.leading, *others)
+        stated = f"'{self.path}'"
+        others = following_parts(self.leading, self.contract, self.folders, stated)
+        parts = (self.leading, *others)
+        check_loops(parts, self.contract, stated)
+        return tuple(steering(parts, self.contract))
+
+    def files(self, parts: Iterable[Part]) -> dict[str, Path]:
+        """Return the contract and the files that it names, by their names in an artifact."""
+        folders, tokens = self.folders, self.contract.tokens
+        roles = [role for part in parts for role in part.roles.values()]
+        styles = [role for role in roles if isinstance(role, StyleInput)]
+        beside = [path for role in styles for path in style_files(role, folders)]
+        named = []
+        if tokens.source != "ids" and isinstance(tokens.vocabulary, str):
+            named.append(tokens.vocabulary)
+        if tokens.source == "lexicon" and tokens.lexicon is not None:
+            named.append(tokens.lexicon)
+        beside += [find_file(name, folders) for name in named]
+        for name in self.contract.files:
+            beside += [path for folder in folders for path in sorted(folder.glob(name))]
+        if self.config is not None:
+            beside.append(self.config.path)
+        names = {path.relative_to(folders[-1]).as_posix(): path for path in beside}
+        return {CONTRACT_NAME: self.path} | names
 
 
 def is_explained(path: Path) -> bool:

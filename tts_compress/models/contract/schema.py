@@ -1,7 +1,8 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
@@ -15,7 +16,7 @@ FileName: TypeAlias = Annotated[str, Field(pattern=r"^([^/\\.][^/\\]*/)?[^/\\]+$
 that fits."""
 
 _Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-_Values: TypeAlias = _Number | tuple[_Number, ...]
+_Sizes: TypeAlias = tuple[Annotated[int, Field(ge=0)] | str, ...]
 
 TOKENS = "tokens"
 """Size that is the number of tokens."""
@@ -41,7 +42,7 @@ class BaseInput(Config):
     """Type it must have, such as `int32`; by default any that holds its values."""
 
     next: str | None = None
-    """Output of its graph that takes its place in the next round of a loop."""
+    """Output of a graph of its loop, or a drawn token, that takes its place in the next round."""
 
 
 class TokensInput(BaseInput):
@@ -90,11 +91,13 @@ class ValueInput(BaseInput):
     """Numbers that are always the same."""
 
     role: Literal["speed", "scales", "constant"]
-    value: _Values
-    quiet: _Values | None = None
+    value: float | tuple[float, ...]
+    """NaN stands for what begins a sequence, in some systems."""
+
+    quiet: _Number | tuple[_Number, ...] | None = None
     """The numbers that turn noise off; by default the same."""
 
-    shape: tuple[int | str, ...] = ()
+    shape: _Sizes = ()
     """Sizes of its axes, as those of noise; several numbers are those along the last. By default as
     many axes as the graph wants."""
 
@@ -118,11 +121,43 @@ class NoiseInput(BaseInput):
 
 
 class OutputInput(BaseInput):
-    """An output of a graph before this one."""
+    """An output of a graph before this one, or a token that was drawn of one."""
 
     role: Literal["output"]
     output: str | None = None
-    """Name of the output; by default the input's own."""
+    """Its name; by default the input's own."""
+
+    join: int | None = Field(default=None, ge=-8, lt=8)
+    """Axis along which the values of all rounds of a loop are joined; by default it is the last."""
+
+
+class StateInput(BaseInput):
+    """What a graph carries from one run to the next, such as keys and values of attention.
+
+    It begins with an output of that name of a graph before, else with numbers.
+    """
+
+    role: Literal["state"]
+    output: str | None = None
+    """The output that returns as it; by default of the input's own name."""
+
+    shape: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Shape that it begins with; by default the graph's, free sizes being 1 for the first axis and
+    0 for others."""
+
+    fill: float | None = None
+    """The number that it begins with; by default 0. Where shape or number is stated, no output of a
+    graph before is taken."""
+
+
+class RecordingInput(BaseInput):
+    """Samples of the recording that the voice speaks like."""
+
+    role: Literal["recording"]
+    rate: int = Field(ge=1_000, le=192_000)
+    """Samples per second that it is given, Hz."""
+
+    longest_s: float = Field(default=30.0, gt=0, le=600)
 
 
 class StepInput(BaseInput):
@@ -132,24 +167,33 @@ class StepInput(BaseInput):
 
 
 Input: TypeAlias = Annotated[
-    TokensInput | StyleInput | SpeakerInput | ValueInput | NoiseInput | OutputInput | StepInput,
+    TokensInput
+    | StyleInput
+    | SpeakerInput
+    | ValueInput
+    | NoiseInput
+    | OutputInput
+    | StateInput
+    | RecordingInput
+    | StepInput,
     Field(discriminator="role"),
 ]
 
 LEADING_ROLES = (
-    *("tokens", "tones", "lengths", "mask", "style", "speaker"),
-    *("speed", "scales", "constant", "noise"),
+    *("tokens", "tones", "lengths", "mask", "style", "speaker", "recording"),
+    *("speed", "scales", "constant", "noise", "state"),
 )
 """Roles of inputs of the graph that comes first."""
 
-ROLES = (*LEADING_ROLES, "output", "step", "steps")
+LOOPED_ROLES = (*LEADING_ROLES, "step", "steps")
+ROLES = (*LOOPED_ROLES, "output")
 
 
 def source_of(name: str, role: Input, step: int = 0) -> str | None:
     """Return the output that an input is given in a round of a loop; None for other values."""
     if step and role.next is not None:
         return role.next
-    return role.output or name if isinstance(role, OutputInput) else None
+    return role.output or name if isinstance(role, OutputInput | StateInput) else None
 
 
 MOST_ID = 10**9 - 1
@@ -228,11 +272,17 @@ class Size(Config):
     """A size that follows from what a graph returned: of noise, or of a mask, of a later graph.
 
     It is the value, divided by `speed` and times `rate` without what is behind the point, in parts
-    of `hop`, the last of which may not be full.
+    of `hop`, the last of which may not be full; or the length of an axis.
     """
 
     output: str
-    """Name of the output, of one value."""
+    """Name of the output, of one value unless an axis is stated."""
+
+    axis: int | None = Field(default=None, ge=-8, lt=8)
+    """Axis of the output that has this length, which is 0 before a graph returned it."""
+
+    plus: int = Field(default=0, ge=0, le=65_536)
+    """Is added, such as 1 for the token that is read."""
 
     speed: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     rate: float = Field(default=1.0, gt=0, allow_inf_nan=False)
@@ -265,7 +315,78 @@ class Spectrum(Config):
         return self.form.count("-") + 1
 
 
-class Follower(Config):
+class Sample(Config):
+    """A draw of tokens by their scores, with noise that a compressed copy is given, too."""
+
+    logits: str
+    """Output of the graph with the scores, shape `[…, V]`; a token is drawn of each row."""
+
+    last: bool = False
+    """True to draw of the last row alone, as of a text that was read at once."""
+
+    temperature: _Number = Field(default=1.0, ge=0)
+    """Divides the scores; 0 takes the most probable token."""
+
+    top_k: int = Field(default=0, ge=0)
+    """So many of the most probable tokens are drawn from; 0 for all."""
+
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """The most probable tokens that together have this probability are drawn from."""
+
+    repetition_penalty: float = Field(default=1.0, gt=0, le=100)
+    """Divides the scores of tokens that were drawn before where they are above 0, else multiplies
+    them. Keskar et al., 2019, arXiv 1909.05858."""
+
+
+class Until(Config):
+    """The end of a loop: by a token, by a number, or by its longest length."""
+
+    output: str | None = None
+    """Output of a graph of the loop, or drawn token, whose first value decides."""
+
+    token: int | None = Field(default=None, ge=0)
+    """The token that ends it; the round that drew it is left out."""
+
+    above: _Number | None = None
+    """It ends where the value, log-odds of the end, is above this."""
+
+    after: int = Field(default=0, ge=0, le=100)
+    """Rounds that are kept from the one on that ends it."""
+
+    longest: int = Field(default=2_000, ge=1, le=10_000)
+    """Most rounds."""
+
+    latent: str | None = None
+    """Output that the next round reads, where it is no token: compressed copies read the
+    reference's when they are compared step by step."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> "Until":
+        if (self.output is None) != (self.token is None) + (self.above is None) - 1:
+            raise ValueError("an 'output' ends a loop by a 'token' or by being 'above' a number")
+        return self
+
+
+class GraphTable(Config):
+    """A graph: what is read of it, and how often it runs."""
+
+    output: str | None = None
+    """Its output that the next one reads, or that is audio; by default the first one."""
+
+    repeat: int = Field(default=1, ge=1, le=1_000)
+    """Number of rounds of a loop of this graph alone."""
+
+    loop: str | None = None
+    """Name of the loop, a table of `until`, that it runs in, with its neighbours of the same."""
+
+    sample: dict[str, Sample] = Field(default_factory=dict)
+    """Tokens that are drawn of its outputs, by the names that others read them under."""
+
+    spectrum: Spectrum | None = None
+    """Makes sound of its outputs, where they are none."""
+
+
+class Follower(GraphTable):
     """A graph that runs on what those before return, such as a vocoder on a mel spectrogram."""
 
     graph: FileName
@@ -273,17 +394,8 @@ class Follower(Config):
     """Its only input, which is given what the graph before returned, by default the only one it
     has; or a table for each input."""
 
-    output: str | None = None
-    """Its output that the next one reads, or that is audio; by default the first one."""
 
-    repeat: int = Field(default=1, ge=1, le=1_000)
-    """Number of rounds of a loop."""
-
-    spectrum: Spectrum | None = None
-    """Makes sound of its outputs, where they are none."""
-
-
-class Contract(ConfigFile):
+class Contract(GraphTable, ConfigFile):
     """The rules for calling one graph, or the graphs of one system."""
 
     name: str
@@ -298,11 +410,8 @@ class Contract(ConfigFile):
     files: tuple[FileName, ...] = ()
     """Further files that the system's own program reads, kept with the graphs where they are."""
 
-    output: str | None = None
-    """The output that is audio, or that the next graph reads; by default the first one."""
-
-    spectrum: Spectrum | None = None
-    """Makes sound of the outputs, where they are none."""
+    until: dict[str, Until] = Field(default_factory=dict)
+    """Ends of loops, by name."""
 
     size: dict[str, Size] = Field(default_factory=dict)
     """Sizes that follow from what graphs returned, by name."""
@@ -349,3 +458,30 @@ def _sizes(table: Input) -> Iterator[str]:
         yield from (size for size in table.shape if isinstance(size, str))
     elif isinstance(table, TokensInput):
         yield table.size
+
+
+def names_read(contract: Contract) -> Iterator[str]:
+    """Yield the names of outputs that some graph, size or loop reads; `*` stands for anything."""
+    for table in contract.inputs:
+        for item in ((n, role) for name, role in table.items() for n in (name, *role.names)):
+            yield from filter(None, (source_of(*item), item[1].next))
+    yield from (size.output for size in contract.size.values())
+    for until in contract.until.values():
+        yield from filter(None, (until.output, until.latent))
+    if contract.durations is not None:
+        yield contract.durations
+
+
+def spread_tables(
+    tables: Mapping[str, Input], inputs: Iterable[str]
+) -> Iterator[tuple[str, Input]]:
+    """Yield tables by name; one with `*` for each input that it fits and no other table names."""
+    for name, role in tables.items():
+        before, star, behind = name.partition("*")
+        if not star:
+            yield name, role
+            continue
+        for fitting in (n for n in inputs if n not in tables and fnmatchcase(n, name)):
+            middle = fitting[len(before) : len(fitting) - len(behind)]
+            stated = role.model_dump(include={"output", "next"}, exclude_none=True).items()
+            yield fitting, role.model_copy(update={k: v.replace("*", middle) for k, v in stated})
