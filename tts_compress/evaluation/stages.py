@@ -81,6 +81,9 @@ class FreshProcess(Config):
     peak_bytes: int = 0
     """The most memory until it had spoken."""
 
+    operators: tuple[tuple[str, str, int], ...] = ()
+    """Numbers of a voice's operators, by provider and type; empty where all are the CPU's."""
+
     @property
     def model_bytes(self) -> int:
         """The model's own share of that."""

@@ -1,7 +1,8 @@
 """The program that runs one model, graph, recognizer or measure in a process of its own.
 
-It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by `graph
-FILE`, by `recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON.
+It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC [EXECUTION]`,
+by `graph FILE`, by `recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS`; execution
+and settings are JSON.
 
 An evaluation starts about ten, so each imports only what it serves.
 """
@@ -34,8 +35,8 @@ from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
 class _ModelHost:
     """Serves the requests to a model."""
 
-    def __init__(self, spec: str) -> None:
-        self._model: TTSModel = load(spec)
+    def __init__(self, spec: str, execution: str = "{}") -> None:
+        self._model: TTSModel = load(spec, **json.loads(execution))
         self._runtime: Runtime | None = None
 
     def speak_as(
@@ -71,7 +72,10 @@ class _ModelHost:
         idle = status_bytes("VmRSS") or peak_bytes()
         start = perf_counter()
         self._runtime = self._model.open_runtime(threads=threads)
-        return {"open_s": perf_counter() - start, "idle_bytes": idle}
+        spent, sessions = perf_counter() - start, getattr(self._model, "sessions", None)
+        counts = {} if sessions is None else sessions.operators
+        operators = {" ".join(kind): count for kind, count in sorted(counts.items())}
+        return {"open_s": spent, "idle_bytes": idle, "operators": operators}
 
     def speak(self, text: str) -> Answer:
         """Speak in the system's own runtime, timed until the first sound and until the last."""
@@ -184,8 +188,7 @@ def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
     Args:
-        arguments: `model SPEC`, `graph FILE`, `recognizer NAME[:MODEL] LANGUAGE` or
-            `measure NAME SETTINGS`.
+        arguments: As in this module's text.
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))

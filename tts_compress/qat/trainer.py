@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
@@ -30,6 +30,7 @@ from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
+from tts_compress.torch.devices import Precision, find_device, set_precision
 
 _FORMATS = {
     "highest": "FP32",
@@ -41,11 +42,14 @@ _FORMATS = {
 @contextmanager
 def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
     """Yield an accelerator; threads and random numbers are as before afterwards."""
-    on_gpu = options.device == "auto" and torch.cuda.is_available()
+    device = find_device(options.device)
+    on_gpu = device.type == "cuda"
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
             "mixed precision 'fp16' needs a GPU, and none is used here; give 'bf16' or 'no'"
         )
+    if on_gpu and options.device != "auto":  # which leaves the choice to the launcher
+        torch.cuda.set_device(device)
     threads = torch.get_num_threads()
     # It keeps its settings for the life of a process, which may train more than once.
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
@@ -68,9 +72,7 @@ def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
 
 
 @contextmanager
-def matmul_precision(
-    wanted: Literal["highest", "high", "medium"], device: torch.device
-) -> Iterator[str]:
+def matmul_precision(wanted: Precision, device: torch.device) -> Iterator[str]:
     """Set the precision of FP32 products for the length of a block; yield what took effect.
 
     Convolutions on a GPU, which torch computes in TF32 by default, follow it too.
@@ -80,9 +82,7 @@ def matmul_precision(
     allowed = torch.backends.cudnn.allow_tf32 if convolutions else False
     exact = _product("highest", device)
     differs = not torch.equal(exact, _product(wanted, device))
-    torch.set_float32_matmul_precision(wanted)
-    if convolutions:
-        torch.backends.cudnn.allow_tf32 = wanted != "highest"
+    set_precision(wanted, device)
     works = differs or wanted == "highest"
     try:
         yield f"{wanted}: {_FORMATS[wanted] if works else 'no effect on this hardware, FP32'}"
