@@ -117,6 +117,23 @@ class FamilyPromises:
                 self._said(moved)
         assert not any(isinstance(x, CudaTensor) for x in model.root().parameters())
 
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("kind", ["fp32", "fp16", "int8"])
+    def test_it_speaks_on_the_gpu_at_hand(self, model: Any, kind: str, tmp_path: Path) -> None:
+        """As on the processor, but for the order of sums and what compression rounds."""
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("there is no NVIDIA GPU")
+        there = model.on(Execution(device="cuda"))
+        if kind != "fp32":
+            saved = compressed(there, kind).save(tmp_path / kind)
+            there = self.case.configured(load(saved, device="cuda"))
+        before, after = self._said(model), self._said(there)
+        assert np.isfinite(after).all()
+        if isinstance(model, LanguageModel | LatentModel):
+            before, after = self._answers(model, model), self._answers(there, model)
+        assert snr_db(before, after) > {"fp32": 60, "fp16": 20, "int8": 10}[kind]
+
     def _answers(self, model: Any, speaker: Any) -> Any:
         """Return what a language model answers to what a speaker of its kind said."""
         text = self.case.text

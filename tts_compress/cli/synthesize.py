@@ -7,7 +7,6 @@ Examples:
 """
 
 from argparse import Namespace
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +52,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.models.execution import Execution
 
     check_replaceable(options.output, force=options.force)
-    execution = asdict(options_from(options, Execution))
+    execution = options_from(options, Execution).stated()
     model: TTSModel = prompted(load(options.model, **execution), options)
     model = model.speaking_as(Speaking(speaker=options.speaker))
     audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)

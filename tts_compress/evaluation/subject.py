@@ -128,7 +128,7 @@ def open_subject(
         execution: The place where a model computes that is given by its spec.
     """
     try:
-        model = load(given, **asdict(execution)) if isinstance(given, str | Path) else given
+        model = load(given, **execution.stated()) if isinstance(given, str | Path) else given
     except ModelError as error:
         folder = Path(str(given))
         if not (folder.is_dir() and any(folder.glob("*.wav"))):

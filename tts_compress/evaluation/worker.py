@@ -29,6 +29,7 @@ from tts_compress.models.base import (
     StreamingRuntime,
     TTSModel,
 )
+from tts_compress.models.execution import execution_of
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
 
 
@@ -38,6 +39,7 @@ class _ModelHost:
     def __init__(self, spec: str, execution: str = "{}") -> None:
         self._model: TTSModel = load(spec, **json.loads(execution))
         self._runtime: Runtime | None = None
+        self._spoken = ""
 
     def speak_as(
         self, prompt: dict[str, str | None] | None, language: str | None, speaker: str | None
@@ -79,7 +81,7 @@ class _ModelHost:
 
     def speak(self, text: str) -> Answer:
         """Speak in the system's own runtime, timed until the first sound and until the last."""
-        runtime = self._runtime
+        runtime, self._spoken = self._runtime, text
         assert runtime is not None, "open_runtime comes first"
         start = perf_counter()
         first = audio_s = 0.0
@@ -117,8 +119,21 @@ class _ModelHost:
         return {}
 
     def inspect(self) -> Answer:
-        """Return the peak memory so far, and every module that is imported."""
-        return {"peak_bytes": peak_bytes(), "modules": list(sys.modules)}
+        """Return the peak memory so far, every module that is imported, and the use of a GPU."""
+        return {"peak_bytes": peak_bytes(), "modules": list(sys.modules), "gpu": self._gpu()}
+
+    def _gpu(self) -> dict[str, float]:
+        """Return the use of the GPU that the model lies on while it speaks the last text again."""
+        device = execution_of(self._model).device
+        if not device.startswith("cuda") or self._runtime is None:
+            return {}
+        import torch
+
+        from tts_compress.torch.gpu import watched
+
+        with watched(torch.device(device)) as use:
+            self._runtime.speak(self._spoken)
+        return use
 
     def _language_model(self) -> LanguageModel:
         assert isinstance(self._model, LanguageModel), "only such models are asked"

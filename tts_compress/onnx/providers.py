@@ -43,15 +43,15 @@ class Provider(NamedTuple):
     options: dict[str, str]
 
     @classmethod
-    def of(cls, given: str) -> Self:
-        """Return the one that a text such as `TensorrtExecutionProvider?trt_fp16_enable=1` names.
+    def of(cls, text: str) -> Self:
+        """Return the one that a text states, such as `TensorrtExecutionProvider?trt_fp16_enable=1`.
 
         Engines that TensorRT builds, which takes minutes, are kept in the user's cache.
 
         Raises:
             ModelError: There is no such provider, or this onnxruntime lacks it.
         """
-        name, _, query = given.partition("?")
+        name, _, query = text.partition("?")
         if name not in _INSTALLED_BY:
             raise ModelError(
                 f"no provider {name!r:.60}; accepted: {', '.join(_INSTALLED_BY)}"
@@ -71,16 +71,16 @@ class Provider(NamedTuple):
             ) from error
         if name == "TensorrtExecutionProvider":
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            place = str(cache / "tts-compress" / "tensorrt")
-            defaults = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": place}
+            folder = str(cache / "tts-compress" / "tensorrt")
+            defaults = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": folder}
             stated = defaults | stated
         return cls(name, stated)
 
     def settings(self, threads: int | None) -> tuple[str, dict[str, str]]:
         """Return it as a session takes it."""
         option = _THREADS.get(self.name)
-        own = {} if threads is None or option is None else {option: str(threads)}
-        return self.name, own | self.options
+        threaded = {} if threads is None or option is None else {option: str(threads)}
+        return self.name, threaded | self.options
 
 
 def assigned_operators(session: onnxruntime.InferenceSession) -> Counter[tuple[str, str]]:
@@ -103,6 +103,6 @@ def fallback(operators: Counter[tuple[str, str]], name: str) -> str:
     more = "" if len(others) <= 3 else f" and {len(others) - 3} more kinds"
     return (
         f"{others.total():,} of {operators.total():,} operators are not computed by {name}, but "
-        f"fall back: {kinds}{more}; artifacts in standard operators (`--format qdq`) have the most "
-        "that it knows"
+        f"fall back: {kinds}{more}; `--format qdq` makes artifacts of standard operators, which "
+        "providers know"
     )

@@ -31,6 +31,7 @@ from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
 from tts_compress.torch.devices import Precision, find_device, set_precision
+from tts_compress.torch.gpu import gpu_load
 
 _FORMATS = {
     "highest": "FP32",
@@ -99,22 +100,6 @@ def _product(precision: str, device: torch.device) -> torch.Tensor:
     left, right = torch.randn(2, 256, 256, generator=source).to(device)
     product: torch.Tensor = left @ right
     return product
-
-
-def device_load(device: torch.device) -> dict[str, float]:
-    """Return a GPU's utilisation in percent and its memory in bytes; nothing for a processor.
-
-    Utilisation comes from NVML, and is left out where its Python package is not installed.
-    """
-    if device.type != "cuda":
-        return {}
-    load = {
-        "gpu_allocated_bytes": float(torch.cuda.memory_allocated(device)),
-        "gpu_peak_bytes": float(torch.cuda.max_memory_allocated(device)),
-    }
-    with suppress(ImportError, RuntimeError):  # no pynvml, or a driver without the counter
-        load["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
-    return load
 
 
 LOG_NAME = "log.jsonl"
@@ -290,10 +275,12 @@ class _Trainer:
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
         begun, self._clock = self._clock, monotonic()
-        seconds = state.seconds + optimization.agreed(self._clock - begun)
-        state = replace(state, step=state.step + 1, seconds=seconds)
-        load = device_load(optimization.accelerator.device)
-        self._log.add("update", step=state.step, **figures, **load)
+        spent = optimization.agreed(self._clock - begun)
+        state = replace(state, step=state.step + 1, seconds=state.seconds + spent)
+        examples = self.options.batch_size * self.options.accumulation
+        pace = {"seconds": spent, "examples_per_second": examples / max(spent, 1e-9)}
+        load = gpu_load(optimization.accelerator.device)
+        self._log.add("update", step=state.step, **figures, **pace, **load)
         self.progress.advance(_STAGE, state.step, self.options.steps)
         best = sum(state.best.values())
         report_status(self.progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")

@@ -49,7 +49,7 @@ def has_float8() -> bool:
     """Return True if a GPU of this machine multiplies 8-bit floats."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     capabilities = map(torch.cuda.get_device_capability, range(gpus))
-    return torch.version.hip is None and any(found >= FLOAT8_FROM for found in capabilities)
+    return torch.version.hip is None and any(each >= FLOAT8_FROM for each in capabilities)
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -25,7 +25,8 @@ class Placement(Record):
 
 
 def _place(model: Subject, timings: Timings) -> Placement:
-    operators = Counter({(p, kind): count for p, kind, count in timings.fresh[0].operators})
+    told = timings.fresh[0].operators.items()
+    operators = Counter({(name.split()[0], name.split()[1]): count for name, count in told})
     asked = execution_of(model.model).provider.partition("?")[0]
     by_provider = Counter[str]()
     for (provider, _), count in operators.items():

@@ -201,10 +201,10 @@ def _speak_bark(voice: Voice, text: str) -> Tensor:
     history = inputs.pop("history_prompt", None)
     if preset is not None:
         history = {name: torch.as_tensor(values) for name, values in history.items()}
-    given = tree_map_only(
+    inputs = tree_map_only(
         Tensor, lambda x: x.to(voice.root.device), inputs | {"history_prompt": history}
     )
-    waveform: Tensor = voice.root.generate(**given)
+    waveform: Tensor = voice.root.generate(**inputs)
     return waveform.reshape(-1)
 
 
