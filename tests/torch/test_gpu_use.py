@@ -54,10 +54,6 @@ class Nvml:
     def nvmlDeviceGetName(self, gpu: str) -> str:
         return f"NVIDIA {gpu}"
 
-    def nvmlDeviceGetMemoryInfo(self, gpu: str) -> Any:
-        assert gpu == "gpu 0"
-        return SimpleNamespace(total=80 << 30)
-
     def nvmlDeviceGetUtilizationRates(self, gpu: str) -> Any:
         assert gpu == "gpu 0"
         self.readings += 1
@@ -92,12 +88,7 @@ _MEMORY = {"allocated_bytes": 300, "reserved_bytes": 1000, "peak_bytes": 700, "f
 
 def test_the_environment_names_gpu_driver_and_cuda(nvml: Nvml) -> None:
     assert nvml.opened == 0
-    expected = {
-        "name": "NVIDIA gpu 0",
-        "memory_bytes": 80 << 30,
-        "driver": "580.10",
-        "cuda": "13.2",
-    }
+    expected = {"name": "NVIDIA gpu 0", "driver": "580.10", "cuda": "13.2"}
     assert describe_environment()["gpus"] == [expected]
 
 

@@ -192,8 +192,11 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     if not isinstance(model, TTSModel):
         return shlex.join(["tts-compress", "inspect", str(directory)])
     words = ["tts-compress", "evaluate", options.model, str(directory)]
-    clone = ["--checkout", str(options.checkout)] if options.checkout else []
-    return shlex.join([*words, *clone, "--output", f"{directory}-report"])
+    if options.checkout:
+        words += ["--checkout", str(options.checkout)]
+    for name, value in options_from(options, Execution).stated().items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return shlex.join([*words, "--output", f"{directory}-report"])
 
 
 def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:

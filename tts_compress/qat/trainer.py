@@ -43,13 +43,14 @@ _FORMATS = {
 @contextmanager
 def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
     """Yield an accelerator; threads and random numbers are as before afterwards."""
-    device = find_device(options.device)
-    on_gpu = device.type == "cuda"
+    chosen = options.device != "auto"  # which leaves the number to the launcher
+    device = find_device(options.device) if chosen else None
+    on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
             "mixed precision 'fp16' needs a GPU, and none is used here; give 'bf16' or 'no'"
         )
-    if on_gpu and options.device != "auto":  # which leaves the choice to the launcher
+    if on_gpu and device is not None:
         torch.cuda.set_device(device)
     threads = torch.get_num_threads()
     # It keeps its settings for the life of a process, which may train more than once.
