@@ -1,6 +1,7 @@
 """Opening ONNX graphs in onnxruntime, and the time each operator takes by its own profile."""
 
 import json
+import warnings
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,11 +16,11 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-from tts_compress.errors import ModelError, first_line
+from tts_compress.errors import ModelError, TTSCompressWarning, first_line
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
-from tts_compress.onnx.providers import CPU, RECORDED, Provider, assigned_operators
+from tts_compress.onnx.providers import CPU, RECORDED, Provider, assigned_operators, fallback
 
 _SIGNAL_S = 1.0
 """Seconds after which the main thread looks for signals where waiting does not end by them."""
@@ -98,10 +99,13 @@ class Sessions:
         """Operators of what was opened, by provider and type; none where that is the CPU's."""
 
     def open(self, source: onnx.ModelProto | Path, spec: str, **options: Any) -> Any:
-        """Return a session, opened as by `open_session`, and note its operators."""
+        """Return a session, opened as by `open_session`; note operators, and warn of fallbacks."""
         session = open_session(source, spec, provider=self.provider, **options)
         if self.provider != CPU:
-            self.operators.update(assigned_operators(session))
+            operators = assigned_operators(session)
+            self.operators.update(operators)
+            if told := fallback(operators, self.provider.partition("?")[0]):
+                warnings.warn(f"'{spec}': {told}", TTSCompressWarning, stacklevel=2)
         return session
 
 
