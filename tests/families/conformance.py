@@ -108,8 +108,8 @@ class FamilyPromises:
             held = [x for x in (*root.parameters(), *root.buffers()) if not x.is_meta]
             assert all(isinstance(x, CudaTensor) for x in held)
             with called_layers() as called:
-                np.testing.assert_allclose(self._said(moved), expected, atol=1e-6)
-            np.testing.assert_allclose(self._answers(moved, model), scores, atol=1e-4)
+                np.testing.assert_allclose(self._said(moved), expected, atol=1e-4)
+            np.testing.assert_allclose(self._answers(moved, model), scores, atol=1e-3)
             moved.save(tmp_path / "saved")
             left = called[len(called) // 2]
             left.weight = Parameter(left.weight.held, requires_grad=False)

@@ -23,7 +23,7 @@ def _metric(name: str) -> Any:
     return next(metric for metric in find_metrics() if metric.name == name)
 
 
-def _run(*sides: list[FreshProcess], provider: str = "XExecutionProvider?fast=1") -> Any:
+def _run(*sides: tuple[FreshProcess, ...], provider: str = "XExecutionProvider?fast=1") -> Any:
     """Return what is measured of two models that made two seconds of audio in half a second."""
     timings = [Timings(spent=((0.25,), (0.25,)), audio=((1.5,), (0.5,)), fresh=s) for s in sides]
     model = SimpleNamespace(on=lambda _: None, execution=Execution(provider=provider))
