@@ -84,3 +84,22 @@ def test_a_worker_computes_where_its_model_does(
     assert torch.get_float32_matmul_precision() == "medium"
     assert host.inspect()["gpu"] == {}
     torch.set_float32_matmul_precision(before)
+
+
+def test_a_worker_measures_the_gpu_while_it_speaks(
+    vits_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from tests.pretend import pretend_gpu
+    from tts_compress.evaluation.worker import _ModelHost
+
+    stats = {"allocated_bytes.all.peak": 7, "reserved_bytes.all.current": 9}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: stats, raising=False)
+    with pretend_gpu(monkeypatch):
+        host = _ModelHost(f"transformers:{vits_dir}", '{"device": "cuda"}')
+        assert host.inspect()["gpu"] == {}, "it has not spoken"
+        host.open_runtime(threads=1, modules=[])
+        assert host.speak("a few words")["audio_s"] > 0
+        use = host.inspect()["gpu"]
+    assert (use["peak_bytes"], use["reserved_bytes"], use["fragmentation"]) == (7, 9, 0)
