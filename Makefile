@@ -48,6 +48,12 @@ HOME_OF = $(or $(HOME_$(firstword $(subst :, ,$(MODEL)))),$(VENV))
 BENCH_HOMES = $(F5) $(PARLER) $(if $(TTS_COMPRESS_GPT_SOVITS),$(GPT_SOVITS)) \
 	$(if $(TTS_COMPRESS_AMPHION),$(NATURALSPEECH2))
 RUN := $(HOME_OF)/bin/tts-compress
+# Where an environment's systems have their tests of `test-gpu`.
+GPU_TESTS := tests/families/transformers tests/families/pocket_tts
+GPU_TESTS_f5 := tests/families/f5
+GPU_TESTS_parler := tests/families/parler
+GPU_TESTS_gpt-sovits := tests/families/gpt_sovits
+GPU_TESTS_naturalspeech2 := tests/families/naturalspeech2
 SENTENCE := Good morning, the coffee is ready.
 CHROMIUM := chromium --headless --no-sandbox --disable-gpu --hide-scrollbars
 CLONE := $(if $(CHECKOUT),--checkout $(call quote,$(CHECKOUT)))
@@ -59,7 +65,7 @@ SPEAKS := $(if $(filter onnx:%,$(MODEL)),,yes)
 
 .DEFAULT_GOAL := help
 .PHONY: help install quantize evaluate gate report check test test-slow test-processors test-f5 \
-	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu bench-qat \
+	test-parler test-gpt-sovits test-naturalspeech2 test-web web qat bench bench-torch bench-gpu test-gpu bench-qat \
 	bench-vocoder bench-voices bench-voices-haswell bench-web prove docs media package fuzz kills clean
 
 help:  ## list the targets
@@ -148,6 +154,10 @@ bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA
 	$(F5)/bin/python -m benchmarks.gpu --networks dit $(BENCH)
 	$(PARLER)/bin/python -m benchmarks.gpu --networks parler-decoder $(BENCH)
 
+test-gpu: $(VENV)/.developer $(F5)/.user $(PARLER)/.user  ## what needs an NVIDIA GPU, in every system at hand; skipped without one
+	$(foreach home,$(VENV) $(BENCH_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \
+		$(home)/bin/pytest -m gpu $(or $(GPU_TESTS_$(patsubst $(VENV)-%,%,$(home))),$(GPU_TESTS)) &&) true
+
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)
 
@@ -201,6 +211,7 @@ $(VENV)/.developer: $(VENV)/.user
 	$(ALONE) $(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers,pocket-tts]' --group dev
 	# Apart, for its own tests: where it is found, every evaluation takes longer.
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
+	$(PIP) --upgrade --target $(VENV)/openvino --no-deps onnxruntime-openvino==1.24.1 || true  # only for x86
 	touch $@
 
 $(VENV)/.transformers: $(VENV)/.user

@@ -160,16 +160,25 @@ def test_inspect_shows_components_and_what_was_done(
 
 
 def test_schemes_lists_every_scheme_with_its_families(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))
+    assert main(["schemes", "--json"]) == 0
+    rows = {row["scheme"]: row for row in json.loads(capsys.readouterr().out)["schemes"]}
+    assert rows["fp8"]["families"] == ["module"]
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
     assert main(["schemes", "--json"]) == 0
     found = {
         row["scheme"]: row["families"] for row in json.loads(capsys.readouterr().out)["schemes"]
     }
     assert found["int8"] == family_names()
-    assert found["fp8"] == ["module"], "no system is moved to a GPU"
+    assert found["fp8"] == [], "it could only fail"
     assert main(["schemes"]) == 0
     printed = capsys.readouterr().out
+    assert "capability 8.9 (no such GPU here)" in printed
     assert "int8-weight-only" in printed
     assert "()" not in printed, "`mixed` is of no family: search writes its recipes"
 

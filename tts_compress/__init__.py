@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tts_compress.models import load as load
     from tts_compress.models.base import Prompt as Prompt
     from tts_compress.models.base import Speaking as Speaking
+    from tts_compress.models.execution import Execution as Execution
     from tts_compress.qat.options import TrainingOptions as TrainingOptions
     from tts_compress.qat.options import TrainingRun as TrainingRun
     from tts_compress.qat.prepare import convert_qat as convert_qat
@@ -52,6 +53,7 @@ _NAMES = {
     ),
     "models": ("load",),
     "models.base": ("Prompt", "Speaking"),
+    "models.execution": ("Execution",),
     "qat.options": ("TrainingOptions", "TrainingRun"),
     "qat.prepare": ("convert_qat", "prepare_qat"),
     "recipes.family": ("find_recipe",),

@@ -1,11 +1,13 @@
-"""Processor and versions of packages, as recorded in every manifest and report."""
+"""Processor, GPUs and versions of packages, as recorded in every manifest and report."""
 
 import hashlib
 import os
 import platform
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -85,12 +87,43 @@ def describe_processor() -> Processor:
     )
 
 
+@contextmanager
+def open_nvml() -> Iterator[Any]:
+    """Yield NVIDIA's management library; None without its package (extra `gpu`) or a driver."""
+    try:
+        nvml: Any = import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # its errors have a class only where it is there
+        yield None
+        return
+    try:
+        yield nvml
+    finally:
+        nvml.nvmlShutdown()
+
+
+def describe_gpus() -> list[dict[str, Any]]:
+    """Return name, driver and newest CUDA of each NVIDIA GPU; none where NVML is not."""
+    with open_nvml() as nvml:
+        if nvml is None:
+            return []
+        release = nvml.nvmlSystemGetCudaDriverVersion_v2()
+        shared = {
+            "driver": nvml.nvmlSystemGetDriverVersion(),
+            "cuda": f"{release // 1000}.{release % 1000 // 10}",
+        }
+        gpus = map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount()))
+        return [{"name": nvml.nvmlDeviceGetName(gpu), **shared} for gpu in gpus]
+
+
 def describe_environment() -> dict[str, Any]:
-    """Return the processor and the versions of the installed packages that compute, for JSON."""
+    """Return processor, GPUs and the versions of installed packages that compute, for JSON."""
     processor = describe_processor()
     shown = {"features": list(processor.features), "integer_kernels": processor.integer_kernels}
+    gpus = describe_gpus()
     return {
         "processor": asdict(processor) | shown,
+        **({"gpus": gpus} if gpus else {}),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": {name: release for name in _PACKAGES if (release := installed_version(name))},

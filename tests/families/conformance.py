@@ -20,7 +20,8 @@ from tts_compress import compress, load, read_report
 from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
-from tts_compress.models.base import TorchModel
+from tts_compress.models.base import LanguageModel, LatentModel, TorchModel
+from tts_compress.models.execution import Execution
 from tts_compress.recipes.family import schemes_of
 
 _ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
@@ -91,6 +92,56 @@ class FamilyPromises:
         other = self._said(model, 4)
         same = other.shape == audio.samples.shape and bool((other == audio.samples).all())
         assert same is not self.case.noisy
+
+    def test_it_says_the_same_on_a_gpu(
+        self, model: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """And fails where one tensor stays behind; no GPU is needed."""
+        from torch.nn import Parameter
+
+        from tests.pretend import CudaTensor, called_layers, pretend_gpu
+
+        expected, scores = self._said(model), self._answers(model, model)
+        with pretend_gpu(monkeypatch):
+            moved = model.on(Execution(device="cuda"))
+            root = moved.root()
+            held = [x for x in (*root.parameters(), *root.buffers()) if not x.is_meta]
+            assert all(isinstance(x, CudaTensor) for x in held)
+            with called_layers() as called:
+                np.testing.assert_allclose(self._said(moved), expected, atol=1e-4)
+            np.testing.assert_allclose(self._answers(moved, model), scores, atol=1e-3)
+            moved.save(tmp_path / "saved")
+            left = called[len(called) // 2]
+            left.weight = Parameter(left.weight.held, requires_grad=False)
+            with pytest.raises(ModelError, match="found at least two devices, cuda:0 and cpu"):
+                self._said(moved)
+        assert not any(isinstance(x, CudaTensor) for x in model.root().parameters())
+
+    @pytest.mark.gpu
+    @pytest.mark.parametrize("kind", ["fp32", "fp16", "int8"])
+    def test_it_speaks_on_the_gpu_at_hand(self, model: Any, kind: str, tmp_path: Path) -> None:
+        """As on the processor, but for the order of sums and what compression rounds."""
+        torch = pytest.importorskip("torch")
+        if not torch.cuda.is_available():
+            pytest.skip("there is no NVIDIA GPU")
+        there = model.on(Execution(device="cuda"))
+        if kind != "fp32":
+            saved = compressed(there, kind).save(tmp_path / kind)
+            there = self.case.configured(load(saved, device="cuda"))
+        before, after = self._said(model), self._said(there)
+        assert np.isfinite(after).all()
+        if isinstance(model, LanguageModel | LatentModel):
+            before, after = self._answers(model, model), self._answers(there, model)
+        assert snr_db(before, after) > {"fp32": 60, "fp16": 20, "int8": 10}[kind]
+
+    def _answers(self, model: Any, speaker: Any) -> Any:
+        """Return what a language model answers to what a speaker of its kind said."""
+        text = self.case.text
+        if isinstance(model, LanguageModel):
+            return model.logits(text, speaker.generate_tokens(text, seed=0))
+        if isinstance(model, LatentModel):
+            return model.read_latents(text, speaker.generate_latents(text, seed=0)).latents
+        return np.zeros(0)
 
     def test_every_scheme_is_tried(self) -> None:
         missing = set(schemes_of(self.case.family)) - _ALGORITHMS - set(self.case.schemes)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tts_compress.qat import trainer
-from tts_compress.qat.trainer import device_load, matmul_precision
+from tts_compress.qat.trainer import matmul_precision
+from tts_compress.torch.gpu import gpu_load
 
 _CPU = torch.device("cpu")
 
@@ -51,4 +52,4 @@ def test_setting_lasts_for_a_block(wanted: Literal["highest", "high", "medium"])
 
 
 def test_processors_have_no_load_of_a_gpu() -> None:
-    assert device_load(_CPU) == {}
+    assert gpu_load(_CPU) == {}

@@ -15,6 +15,7 @@ from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
 from tts_compress.errors import ArtifactError, ModelError, nearest
+from tts_compress.models.execution import Execution
 from tts_compress.options import USAGE
 
 if TYPE_CHECKING:
@@ -211,6 +212,9 @@ PROMPT = (
     Option("--description TEXT", "how to speak, in words"),
     CHECKOUT,
 )
+
+
+EXECUTION = tuple(Option.each_of(Execution))
 
 
 REUSED = " (what was measured is used again)"

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tts_compress.cli.command import (
     CHECKOUT,
+    EXECUTION,
     MODEL,
     Command,
     Option,
@@ -26,6 +27,7 @@ from tts_compress.cli.command import (
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.recognizers import recognizer_names
+from tts_compress.models.execution import Execution
 
 COMMAND = Command(
     __doc__,
@@ -50,6 +52,7 @@ COMMAND = Command(
     Option("--output DIR", "for the report", type=path),
     Option("--jobs JOBS", "recognizers at a time (all processors)", type=int),
     *Option.each_of(EvaluationOptions),
+    *EXECUTION,
     Option("--force", "replace an existing report"),
     Option(
         "--plan POINTS",
@@ -80,7 +83,8 @@ def run(options: Namespace) -> Output:
         from tts_compress.report import LISTENING_NAME, summary_table
 
         sides = (options.reference, options.candidate)
-        settings = options_from(options, EvaluationOptions, progress=progress)
+        execution = options_from(options, Execution)
+        settings = options_from(options, EvaluationOptions, progress=progress, execution=execution)
         common = {"suite": options.suite, "output": options.output, "options": settings}
         if options.audio:
             result = evaluate_audio(*sides, options.texts, **common)

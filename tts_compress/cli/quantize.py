@@ -17,9 +17,20 @@ from pathlib import Path
 from time import monotonic
 
 from tts_compress.artifact import Manifest
-from tts_compress.cli.command import MODEL, NEW_ARTIFACT, PROMPT, Command, Option, Output, prompted
+from tts_compress.cli.command import (
+    EXECUTION,
+    MODEL,
+    NEW_ARTIFACT,
+    PROMPT,
+    Command,
+    Option,
+    Output,
+    options_from,
+    prompted,
+)
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.models.execution import Execution
 from tts_compress.terminal import tell
 
 _SLOWER = 0.95
@@ -66,6 +77,7 @@ COMMAND = Command(
         "million weights)",
         action=BooleanOptionalAction,
     ),
+    *EXECUTION,
     *PROMPT,
     Option("--force", "replace an existing artifact"),
 )
@@ -82,7 +94,9 @@ def run(options: Namespace) -> Output:
     begun = monotonic()
     # Before minutes of work, not after them.
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
-    model = prompted(open_model(options.model, bare=is_feeds(options.calibration)), options)
+    execution = options_from(options, Execution)
+    opened = open_model(options.model, bare=is_feeds(options.calibration), execution=execution)
+    model = prompted(opened, options)
     recipe = options.recipe
     scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
     if options.format is not None:
@@ -178,8 +192,11 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     if not isinstance(model, TTSModel):
         return shlex.join(["tts-compress", "inspect", str(directory)])
     words = ["tts-compress", "evaluate", options.model, str(directory)]
-    clone = ["--checkout", str(options.checkout)] if options.checkout else []
-    return shlex.join([*words, *clone, "--output", f"{directory}-report"])
+    if options.checkout:
+        words += ["--checkout", str(options.checkout)]
+    for name, value in options_from(options, Execution).stated().items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return shlex.join([*words, "--output", f"{directory}-report"])
 
 
 def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:

@@ -6,6 +6,7 @@ Examples:
 """
 
 from argparse import Namespace
+from importlib.util import find_spec
 
 from tts_compress.cli.command import Command, Output
 from tts_compress.families import family_names
@@ -21,8 +22,19 @@ def run(_: Namespace) -> Output:
     schemes = {family: schemes_of(family) for family in family_names()}
     rows, lines = [], []
     for scheme in SCHEMES:
-        families = [family for family in schemes if scheme.name in schemes[family]]
+        here = scheme.name != "fp8" or _has_float8()
+        families = [family for family in schemes if here and scheme.name in schemes[family]]
         rows.append({"scheme": scheme.name, "summary": scheme.summary, "families": families})
-        shown = f" ({', '.join(families)})" if families else ""
+        of = ", ".join(families) if here else "no such GPU here"
+        shown = f" ({of})" if of else ""
         lines.append(f"{scheme.name:<18}{scheme.summary}{shown}")
     return Output({"schemes": rows}, lines)
+
+
+def _has_float8() -> bool:
+    """Return True if 8-bit floats can be multiplied here."""
+    if find_spec("torch") is None:
+        return False
+    from tts_compress.torch.devices import has_float8
+
+    return has_float8()

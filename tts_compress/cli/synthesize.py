@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tts_compress.cli.command import (
+    EXECUTION,
     MODEL,
     PROMPT,
     Command,
     Option,
     Output,
+    options_from,
     prompted,
     required_output,
 )
@@ -37,6 +39,7 @@ COMMAND = Command(
     ),
     *PROMPT,
     Option("--speaker NAME|ID", "of a voice with several (the voice's default)"),
+    *EXECUTION,
     Option("--force", "replace an existing file"),
 )
 
@@ -46,9 +49,11 @@ def run(options: Namespace) -> Output:
     from tts_compress.audio import write_wav
     from tts_compress.models import load
     from tts_compress.models.base import Speaking
+    from tts_compress.models.execution import Execution
 
     check_replaceable(options.output, force=options.force)
-    model: TTSModel = prompted(load(options.model), options)
+    execution = options_from(options, Execution).stated()
+    model: TTSModel = prompted(load(options.model, **execution), options)
     model = model.speaking_as(Speaking(speaker=options.speaker))
     audio = model.synthesize(options.text, seed=None if options.no_noise else options.seed)
     write_wav(options.output, audio)

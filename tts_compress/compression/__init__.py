@@ -18,6 +18,7 @@ from tts_compress.compression.workbench import Workbench, is_feeds, open_calibra
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
+from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.onnx.quantize.convert import (
     STAGE,
     choose_eight_bits,
@@ -162,6 +163,9 @@ def _compress(
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))
     found = find_recipe("module" if is_module else opened.family, scheme, recipe)
+    if recipe is None and execution_of(opened).provider != PROCESSOR.provider:
+        # Other providers know standard operators alone.
+        found = found.model_copy(update={"format": "qdq"})
     job = _with_quality(_with_training(job, found), found, opened)
     if found.calibration is None and calibration is not None and job.training is None:
         if not is_module or found.scheme != "int8" or recipe is not None:

@@ -28,6 +28,7 @@ from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
+from tts_compress.torch.devices import device_of
 from tts_compress.torch.layers.checkpoint import stored_bytes, with_manifest
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
 
@@ -64,6 +65,11 @@ def compress_system(
         from tts_compress.qat.training import train_system
 
         assert run is not None, "a shipped recipe for training has texts"
+        if device_of(model.root()).type != "cpu":
+            raise QuantizationError(
+                f"'{model.spec}' lies on a GPU, and training prepares it on the processor; load it "
+                "there, and let TrainingOptions.device say where it is trained"
+            )
         done, trained = train_system(model, recipe, seeded, run, run=job.training)
     else:
         raise SchemeError(
@@ -144,7 +150,7 @@ def _convert(
     root: nn.Module, recipe: Recipe, run: Callable[[nn.Module], None] | None, progress: Progress
 ) -> Converted:
     features = set(describe_processor().features)
-    for kind, needed in _FAST_IF.items() if not torch.cuda.is_available() else ():
+    for kind, needed in _FAST_IF.items() if device_of(root).type == "cpu" else ():
         if any(r.activations == kind for r in recipe.component) and not features & needed:
             warnings.warn(
                 f"this processor has no {kind} arithmetic ({' or '.join(sorted(needed))}): the "

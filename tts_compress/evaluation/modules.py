@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,8 @@ from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.folders import make_directory
+from tts_compress.torch.devices import device_of
+from tts_compress.torch.gpu import start_clock
 from tts_compress.torch.layers.checkpoint import stored_bytes
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
@@ -170,11 +171,9 @@ def _called(module: nn.Module, place: int, batch: Any) -> tuple[float, Any]:
     own = copy.deepcopy(batch)  # it may change its inputs
     with torch.random.fork_rng():
         torch.manual_seed(place)
-        start = perf_counter()
+        seconds = start_clock(device_of(module))
         output = call_module(module, own, place)
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        return perf_counter() - start, output
+        return seconds(), output
 
 
 def _floats(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tts_compress.errors import EvaluationError
+from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.options import option
 from tts_compress.progress import Progress, default_progress
 
@@ -102,6 +103,9 @@ class EvaluationOptions:
     )
     """Folder of unfinished work, which stays; by default one in the user's cache, which goes when
     the evaluation is done."""
+
+    execution: Execution = PROCESSOR
+    """The place where models compute that are given by their specs."""
 
     timed_before: bool = False
     """Take the timings that `time_pair` left in `work`, in place of measuring."""

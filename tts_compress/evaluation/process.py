@@ -65,7 +65,8 @@ class Worker:
             measure or of a sweep.
         options: Settings of the process.
         shown: Name in messages; by default `name`.
-        setting: Language of the texts for a recognizer; settings of a measure, as JSON.
+        setting: Language of the texts for a recognizer; as JSON where a model computes, and the
+            settings of a measure.
 
     Raises:
         EvaluationError: It did not start, died, or did not respond in time.

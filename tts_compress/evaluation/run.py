@@ -124,6 +124,7 @@ def evaluate(
                 None if isinstance(model, str | Path) else stack.enter_context(temporary_folder()),
                 chosen.prompt,
                 chosen.language,
+                options.execution,
             )
             for model in (reference, candidate)
         )
@@ -155,7 +156,7 @@ def evaluate(
         speech = PairedSpeech((before, after), chosen, store, options, keep_in)
         sides = Pair(reference=before.identity(), candidate=after.identity())
         run, evaluation = judge(speech, sides, recognizer, options, (before, after))
-        told = (*hazards, *_other_origin(evaluation, after.model), *find_doubts(evaluation))
+        told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
         blame = _find_blame(run) if options.blame else None
         evaluation = completed(evaluation, told, watch, blame)
         if place is not None:
@@ -215,6 +216,14 @@ def _other_origin(evaluation: Evaluation, candidate: TTSModel) -> tuple[str, ...
         f"SHA-256 {source.sha256[:12]}, not {evaluation.reference.sha256[:12]}; an original that "
         "was changed or damaged since makes every comparison with it wrong",
     )
+
+
+def _doubts(evaluation: Evaluation) -> tuple[str, ...]:
+    """Return what makes figures doubtful, and what falls back from the provider asked for."""
+    sides: Any = evaluation.provider
+    named = {} if sides is None else {"reference": sides.reference, "candidate": sides.candidate}
+    told = (f"{name}: {side.fallback}" for name, side in named.items() if side.fallback)
+    return (*told, *find_doubts(evaluation))
 
 
 def _hazards(model: TTSModel) -> tuple[str, ...]:

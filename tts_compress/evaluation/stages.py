@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
 from tts_compress.config import Config
 from tts_compress.environment import describe_environment
@@ -80,6 +81,13 @@ class FreshProcess(Config):
 
     peak_bytes: int = 0
     """The most memory until it had spoken."""
+
+    operators: dict[str, int] = Field(default_factory=dict)
+    """Numbers of a voice's operators, by their provider and type with a space between; empty where
+    all are the CPU's."""
+
+    gpu: dict[str, float] = Field(default_factory=dict)
+    """Use of the GPU while the warm model spoke, as of `torch.gpu.watched`; empty without one."""
 
     @property
     def model_bytes(self) -> int:
@@ -198,8 +206,9 @@ def _time_fresh(
             worker = stack.enter_context(models[side].start(replace(options, kept=None)))
             opened = worker.ask("open_runtime", threads=options.threads, modules=modules[side])
             worker.ask("speak", text=texts[-1])
-            peak = worker.ask("inspect")["peak_bytes"]
-            workers[side], fresh[side] = worker, FreshProcess(**opened, peak_bytes=peak)
+            warm = worker.ask("inspect")
+            figures = {"peak_bytes": warm["peak_bytes"], "gpu": warm.get("gpu", {})}
+            workers[side], fresh[side] = worker, FreshProcess(**opened, **figures)
         opening = monotonic() - begun
         turns = []
         for text in texts:

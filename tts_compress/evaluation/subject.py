@@ -23,6 +23,7 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.checkout import find_checkout, known_upstreams
+from tts_compress.models.execution import PROCESSOR, Execution, execution_of
 from tts_compress.models.speakers import (
     primary_language,
     speakers_in_turn,
@@ -68,7 +69,14 @@ class Subject:
             yield worker
 
     def _open(self, options: EvaluationOptions) -> Worker:
-        worker = Worker("model", self.location, options, shown=self.model.spec)
+        stated = execution_of(self.model).stated()
+        worker = Worker(
+            "model",
+            self.location,
+            options,
+            shown=self.model.spec,
+            setting=json.dumps(stated) if stated else None,
+        )
         try:
             worker.ask(
                 "speak_as",
@@ -91,7 +99,9 @@ class Subject:
             scheme=manifest.scheme if manifest else "fp32",
             sha256=digests[0] if len(digests) == 1 else _sha256("".join(digests)),
             language=self.model.speaking.language,
-            settings=_settings(self.model) | self._speaker_setting(),
+            settings=_settings(self.model)
+            | self._speaker_setting()
+            | execution_of(self.model).stated(),
         )
 
     def _speaker_setting(self) -> dict[str, str]:
@@ -106,6 +116,7 @@ def open_subject(
     spare: Path | None,
     prompt: Prompt | None = None,
     language: str | None = None,
+    execution: Execution = PROCESSOR,
 ) -> Subject:
     """Return a model with its files, and how a worker starts it.
 
@@ -114,9 +125,10 @@ def open_subject(
         spare: A folder for one that is in memory only; None where it cannot be.
         prompt: The suite's prompt; models that speak without one ignore it.
         language: The suite's language, for a model of several that states none.
+        execution: The place where a model computes that is given by its spec.
     """
     try:
-        model = load(given) if isinstance(given, str | Path) else given
+        model = load(given, **execution.stated()) if isinstance(given, str | Path) else given
     except ModelError as error:
         folder = Path(str(given))
         if not (folder.is_dir() and any(folder.glob("*.wav"))):
@@ -149,14 +161,18 @@ def open_subject(
         model=model,
         files=files,
         location=location,
-        fingerprint=_fingerprint(files, location, prompt, chosen),
+        fingerprint=_fingerprint(files, location, prompt, chosen, execution_of(model)),
         prompt=prompt,
         language=chosen,
     )
 
 
 def _fingerprint(
-    files: ModelFiles, location: str, prompt: Prompt | None, language: str | None = None
+    files: ModelFiles,
+    location: str,
+    prompt: Prompt | None,
+    language: str | None = None,
+    execution: Execution = PROCESSOR,
 ) -> str:
     """Return the hash of everything that decides how a model speaks, in its files or not.
 
@@ -166,6 +182,7 @@ def _fingerprint(
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
     spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
     parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]
+    parts += [f"{name}={value}" for name, value in execution.stated().items()]
     # A model as in its files keeps the name that its finished work has in the store.
     return _sha256("\n".join([content, *parts])) if any(parts) else content
 

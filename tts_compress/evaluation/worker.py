@@ -1,7 +1,8 @@
 """The program that runs one model, graph, recognizer or measure in a process of its own.
 
-It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC`, by `graph
-FILE`, by `recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS` with settings in JSON.
+It is started as `python -m tts_compress.evaluation.worker`, followed by `model SPEC [EXECUTION]`,
+by `graph FILE`, by `recognizer NAME[:MODEL] LANGUAGE`, or by `measure NAME SETTINGS`; execution
+and settings are JSON.
 
 An evaluation starts about ten, so each imports only what it serves.
 """
@@ -28,15 +29,17 @@ from tts_compress.models.base import (
     StreamingRuntime,
     TTSModel,
 )
+from tts_compress.models.execution import execution_of
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
 
 
 class _ModelHost:
     """Serves the requests to a model."""
 
-    def __init__(self, spec: str) -> None:
-        self._model: TTSModel = load(spec)
+    def __init__(self, spec: str, execution: str = "{}") -> None:
+        self._model: TTSModel = load(spec, **json.loads(execution))
         self._runtime: Runtime | None = None
+        self._spoken = ""
 
     def speak_as(
         self, prompt: dict[str, str | None] | None, language: str | None, speaker: str | None
@@ -71,11 +74,14 @@ class _ModelHost:
         idle = status_bytes("VmRSS") or peak_bytes()
         start = perf_counter()
         self._runtime = self._model.open_runtime(threads=threads)
-        return {"open_s": perf_counter() - start, "idle_bytes": idle}
+        spent, sessions = perf_counter() - start, getattr(self._model, "sessions", None)
+        counts = {} if sessions is None else sessions.operators
+        operators = {" ".join(kind): count for kind, count in sorted(counts.items())}
+        return {"open_s": spent, "idle_bytes": idle, "operators": operators}
 
     def speak(self, text: str) -> Answer:
         """Speak in the system's own runtime, timed until the first sound and until the last."""
-        runtime = self._runtime
+        runtime, self._spoken = self._runtime, text
         assert runtime is not None, "open_runtime comes first"
         start = perf_counter()
         first = audio_s = 0.0
@@ -113,8 +119,21 @@ class _ModelHost:
         return {}
 
     def inspect(self) -> Answer:
-        """Return the peak memory so far, and every module that is imported."""
-        return {"peak_bytes": peak_bytes(), "modules": list(sys.modules)}
+        """Return the peak memory so far, every module that is imported, and the use of a GPU."""
+        return {"peak_bytes": peak_bytes(), "modules": list(sys.modules), "gpu": self._gpu()}
+
+    def _gpu(self) -> dict[str, float]:
+        """Return the use of the GPU that the model lies on while it speaks the last text again."""
+        device = execution_of(self._model).device
+        if not device.startswith("cuda") or self._runtime is None:
+            return {}
+        import torch
+
+        from tts_compress.torch.gpu import watched
+
+        with watched(torch.device(device)) as use:
+            self._runtime.speak(self._spoken)
+        return use
 
     def _language_model(self) -> LanguageModel:
         assert isinstance(self._model, LanguageModel), "only such models are asked"
@@ -184,8 +203,7 @@ def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
     Args:
-        arguments: `model SPEC`, `graph FILE`, `recognizer NAME[:MODEL] LANGUAGE` or
-            `measure NAME SETTINGS`.
+        arguments: As in this module's text.
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))

@@ -2,31 +2,35 @@
 
 from pathlib import Path
 from pkgutil import resolve_name
+from typing import Any
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models.base import Model, TTSModel
+from tts_compress.models.execution import PROCESSOR, Execution, Movable
 
 __all__ = ["load", "open_model"]
 
 
-def load(spec: str | Path) -> TTSModel:
+def load(spec: str | Path, **execution: Any) -> TTSModel:
     """Return the speaking model that a spec names; weights are read when they are first needed.
 
     Args:
         spec: `demo`, a path to a voice's `.onnx`, to a training `.ckpt` or to a saved artifact's
             directory, optionally with the family in front (`piper:voice.onnx`); for the other
             systems the family and what it is opened from (`f5-tts:F5TTS_v1_Base`).
+        execution: Fields of `Execution` that differ: where it computes, such as `device="cuda"`.
 
     Raises:
-        ModelError: There is no such model, it is not what the spec states, or it is a bare graph.
+        ModelError: There is no such model, it is not what the spec states, it is a bare graph, or
+            it cannot compute there.
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """
     from tts_compress.models.base import TTSModel
 
-    found = open_model(spec)
+    found = open_model(spec, execution=Execution(**execution))
     if not isinstance(found, TTSModel):
         raise ModelError(
             f"{str(spec)[:80]!r} is a bare ONNX graph, which speaks no texts; "
@@ -35,12 +39,13 @@ def load(spec: str | Path) -> TTSModel:
     return found
 
 
-def open_model(spec: str | Path, *, bare: bool = False) -> Model:
+def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = PROCESSOR) -> Model:
     """Return any model that a spec names, also one that speaks no texts.
 
     Args:
         spec: As for `load`, or `onnx:` and the path of a graph of any kind, or an artifact of one.
         bare: An `.onnx` that no family recognizes is a bare graph too.
+        execution: The place where it computes.
 
     Raises:
         ModelError: There is no such model, or it is not what the spec states.
@@ -50,11 +55,16 @@ def open_model(spec: str | Path, *, bare: bool = False) -> Model:
     text = str(spec)
     try:
         family, location, manifest = _resolve(text, bare=bare)
-        return _open(family, location, text, manifest)
+        model = _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"
         ) from error
+    if execution == PROCESSOR:
+        return model
+    if not isinstance(model, Movable):
+        raise ModelError(f"models of family {model.family!r} compute on the processor alone")
+    return model.on(execution)
 
 
 def family_of(spec: str) -> str | None:

@@ -28,6 +28,7 @@ from tts_compress.models.base import (
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract, RecordingInput
+from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.files import REFERENCE, find_prompt, read_header
 from tts_compress.models.graph_file import (
@@ -50,7 +51,7 @@ from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
-from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.session import Feeds, Sessions, input_names, run_session
 from tts_compress.onnx.stages import StagedGraph
 from tts_compress.plain import plain
 
@@ -92,6 +93,7 @@ class OnnxModel:
         self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
         self._opened: dict[str, Opened] = {}
         self._streamer: Streamer | None = None
+        self.sessions = Sessions()
 
     def __repr__(self) -> str:
         return shown_model(self)
@@ -100,6 +102,20 @@ class OnnxModel:
     def sample_rate(self) -> int | None:
         """None: it speaks no texts."""
         return None
+
+    @property
+    def execution(self) -> Execution:
+        """The provider that computes its graphs."""
+        return Execution(provider=self.sessions.provider)
+
+    def on(self, execution: Execution) -> Self:
+        """Return this model computed by another provider."""
+        if replace(execution, provider=PROCESSOR.provider) != PROCESSOR:
+            raise ModelError(
+                f"{self.spec!r} is computed by onnxruntime, which has no device of torch; give a "
+                "provider, such as CUDAExecutionProvider"
+            )
+        return self._with(sessions=Sessions(execution.provider), _opened={}, _streamer=None)
 
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph."""
@@ -419,7 +435,7 @@ class OnnxVoice(OnnxModel):
             return streaming
         self.files()  # which a voice in memory has none of
         opened = {
-            name: (open_session(part.path, part.spec, threads), part.returns)
+            name: (self.sessions.open(part.path, part.spec, threads=threads), part.returns)
             for name, part in self.parts.items()
         }
         return ContractRuntime(self._with(_opened=opened))
@@ -440,7 +456,11 @@ class OnnxVoice(OnnxModel):
         name, part = [*self.parts.items()][-1]
         path = self.parts[""].path.parent / STREAM_NAME
         is_there = self.parts[name].held is None and path.is_file()
-        return open_stages(part, self.sample_rate, path, threads) if is_there else None
+        return (
+            open_stages(part, self.sample_rate, path, threads, self.sessions.open)
+            if is_there
+            else None
+        )
 
     def _player(self, threads: int) -> StreamRuntime | None:
         """Return what plays the stages beside the voice's files; None where there are none."""
@@ -452,15 +472,15 @@ class OnnxVoice(OnnxModel):
         if (streamer := self._open_stages(None)) is not None:
             return streamer
         cut, part = self.cut(fed=True), [*self.parts.values()][-1]
-        sessions = [open_session(model, part.spec) for model in cut.models]
-        encoder = None if cut.encoder is None else open_session(cut.encoder, part.spec)
+        sessions = [self.sessions.open(model, part.spec) for model in cut.models]
+        encoder = None if cut.encoder is None else self.sessions.open(cut.encoder, part.spec)
         return build_streamer(part, self.sample_rate, cut.stages, sessions, encoder)
 
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""
         found = self.parts[part]
         graph = feed_noise(self.graph(part))
-        return open_session(graph, found.spec, briefly=True), found.returns
+        return self.sessions.open(graph, found.spec, briefly=True), found.returns
 
     def _settings(self) -> Mapping[str, Path]:
         audio = self.prompt.audio if self.prompt else None

@@ -28,7 +28,6 @@ from tts_compress.models.onnx_model import OnnxVoice, Opened, artifact_graph
 from tts_compress.models.streaming import joined
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.session import open_session
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +101,7 @@ class PiperModel(OnnxVoice):
         """Open the file in piper's own runtime, or the stages beside it."""
         if (streaming := self._player(threads)) is not None:
             return streaming
-        session = open_session(self.files().weights[0], self.spec, threads)
+        session = self.sessions.open(self.files().weights[0], self.spec, threads=threads)
         speaker_id = None if self.speaker is None else self.speakers[self.speaker]
         return PiperRuntime(self._config.open(session), speaker_id)
 
@@ -113,7 +112,7 @@ class PiperModel(OnnxVoice):
         if self._config.uses_espeak:
             espeak().start()  # which takes as long as opening the session
         graph = _with_durations(feed_noise(self.graph(part)))
-        session = open_session(graph, self.spec, briefly=True)
+        session = self.sessions.open(graph, self.spec, briefly=True)
         names = [value.name for value in session.get_outputs()]
         return session, (names[0], names[-1])
 

@@ -33,7 +33,6 @@ from tts_compress.onnx.session import (
     SHARED,
     Feeds,
     input_names,
-    open_session,
     run_session,
     share_arena,
 )
@@ -223,7 +222,9 @@ def joined(chunks: Iterable[Audio]) -> Audio:
     return Audio(samples=samples, sample_rate=parts[0].sample_rate)
 
 
-def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -> Streamer:
+def open_stages(
+    part: Part, sample_rate: int, path: Path, threads: int | None, opened: Callable[..., Any]
+) -> Streamer:
     """Open the stages in the folder of a `stream.json`, as a player does, or with fed noise.
 
     Args:
@@ -231,6 +232,7 @@ def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -
         sample_rate: Samples per second of the voice, Hz.
         path: The file that `export --stream` wrote.
         threads: Threads of a player within an operator; None feeds noise.
+        opened: Opens a graph, as `open_session` does.
 
     Raises:
         ModelError: The file is not one of these.
@@ -243,12 +245,12 @@ def open_stages(part: Part, sample_rate: int, path: Path, threads: int | None) -
             raise ValueError(f"hop, before, after and least are 0 to {_MOST}")
         name = content["encoder"]
     share_arena()
-    sessions = [open_session(graph, part.spec, threads, **SHARED) for graph in graphs]
+    sessions = [opened(graph, part.spec, threads=threads, **SHARED) for graph in graphs]
     encoder = None
     if name is not None:
         file = path.with_name(Path(name).name)
         graph = file if threads else feed_noise(read_graph(file))
-        encoder = open_session(graph, part.spec, threads, **SHARED)
+        encoder = opened(graph, part.spec, threads=threads, **SHARED)
     return build_streamer(part, sample_rate, stages, sessions, encoder)
 
 

@@ -37,10 +37,12 @@ from tts_compress.models.base import (
     Speaking,
     shown_model,
 )
+from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT
 from tts_compress.models.options import split_location
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.models.torch_noise import paired_noise
+from tts_compress.torch.devices import find_device, moved, set_precision
 from tts_compress.torch.layers.base import CompressedLayer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, operator_of, weights_of
 
@@ -99,7 +101,7 @@ class Table:
 
     def drop(self) -> None:
         """Keep it out of what a file gets, in place, unless the model changed it."""
-        if not self.is_used or getattr(self.module, self.name).equal(self.computed):
+        if not self.is_used or getattr(self.module, self.name).cpu().equal(self.computed):
             self.fill()
 
     def fill(self) -> None:
@@ -157,6 +159,9 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
     is_on_disk: bool = True
     """True if the files hold what is in memory."""
+
+    execution: Execution = PROCESSOR
+    """The device that its tensors lie on, and the precision of products there."""
 
     @classmethod
     def open(cls, location: str, spec: str, manifest: Manifest | None = None) -> Self:
@@ -278,6 +283,25 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         """Return this model with other components in upstream's object; nothing is written."""
         changed = self.loaded.with_root(root)
         return replace(self, manifest=manifest, load=lambda: changed, is_on_disk=False)
+
+    def on(self, execution: Execution) -> Self:
+        """Return this model on another device; precision is set for the whole process.
+
+        Raises:
+            ModelError: There is no such device, or it runs by no provider of onnxruntime.
+        """
+        if execution.provider != PROCESSOR.provider:
+            raise ModelError(f"{self.spec!r} runs in torch, without a provider; give a device")
+        device = find_device(execution.device)
+        set_precision(execution.matmul_precision, device)
+        # Read anew where it was read from files: nobody else holds those tensors then.
+        read = getattr(self.load, "__wrapped__", self.load)
+
+        def load() -> LoadedT:
+            loaded: LoadedT = read()
+            return loaded.with_root(moved(loaded.root, device))
+
+        return replace(self, execution=replace(execution, device=str(device)), load=cache(load))
 
     def with_options(self, options: OptionsT) -> Self:
         """Return this model run in another way."""

@@ -229,7 +229,7 @@ class _NoiseReader:
 
     def _flat(self, size: str, counters: tuple[str, ...]) -> str:
         """Return `size` of the values that are fed, repeated if these are fewer."""
-        available = self._add("Size", [self.name], "available")
+        available = self._add("Shape", [self.name], "available")  # OpenVINO knows no Size
         start, end = f"{NOISE_PREFIX}zero", size
         for number, counter in enumerate(counters):
             step = self._add("Reshape", [counter, f"{NOISE_PREFIX}one"], f"step{number}")

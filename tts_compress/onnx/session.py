@@ -1,8 +1,9 @@
 """Opening ONNX graphs in onnxruntime, and the time each operator takes by its own profile."""
 
 import json
+import warnings
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cache
@@ -15,10 +16,11 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-from tts_compress.errors import ModelError, first_line
+from tts_compress.errors import ModelError, TTSCompressWarning, first_line
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
+from tts_compress.onnx.providers import CPU, RECORDED, Provider, assigned_operators, fallback
 
 _SIGNAL_S = 1.0
 """Seconds after which the main thread looks for signals where waiting does not end by them."""
@@ -36,9 +38,10 @@ def open_session(
     threads: int | None = None,
     *,
     briefly: bool = False,
+    provider: str = CPU,
     **options: Any,
 ) -> onnxruntime.InferenceSession:
-    """Open a graph on the CPU.
+    """Open a graph, on the CPU by default.
 
     Args:
         model: The graph, or its file.
@@ -46,6 +49,8 @@ def open_session(
         threads: Threads within an operator; None leaves it to the runtime.
         briefly: The graph is opened for a few runs: buffers are not planned, which takes time that
             grows with the square of the number of operators (1.2 of 1.3 s for 3,200 of them).
+        provider: The provider that computes what it can of it, with options, as `Provider.of`
+            takes it; the CPU computes the rest.
         options: More attributes of `onnxruntime.SessionOptions`, or its entries, such as
             `session.use_env_allocators`.
     """
@@ -62,12 +67,46 @@ def open_session(
             settings.add_session_config_entry(name, value)
         else:
             setattr(settings, name, value)
+    chosen = Provider.of(provider)
+    providers: list[Any] = [CPU]
+    if chosen.name != CPU:
+        settings.add_session_config_entry(RECORDED, "1")
+        providers = [chosen.settings(threads), CPU]
     source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
     try:
-        return onnxruntime.InferenceSession(source, settings, providers=["CPUExecutionProvider"])
+        session = onnxruntime.InferenceSession(source, settings, providers=providers)
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
         raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
+    if session.get_providers()[0] != chosen.name:  # of which onnxruntime only prints a warning
+        raise ModelError(
+            f"onnxruntime cannot start {chosen.name} here: a library of it or a device is missing"
+        )
+    return session
+
+
+class Sessions:
+    """Opens the graphs of a model by one provider.
+
+    Args:
+        provider: As `Provider.of` takes it.
+    """
+
+    def __init__(self, provider: str = CPU) -> None:
+        Provider.of(provider)  # refused before anything is opened
+        self.provider = provider
+        self.operators: Counter[tuple[str, str]] = Counter()
+        """Operators of what was opened, by provider and type; none where that is the CPU's."""
+
+    def open(self, source: onnx.ModelProto | Path, spec: str, **options: Any) -> Any:
+        """Return a session, opened as by `open_session`; note operators, and warn of fallbacks."""
+        session = open_session(source, spec, provider=self.provider, **options)
+        if self.provider != CPU:
+            operators = assigned_operators(session)
+            self.operators.update(operators)
+            if told := fallback(operators, self.provider.partition("?")[0]):
+                warnings.warn(f"'{spec}': {told}", TTSCompressWarning, stacklevel=2)
+        return session
 
 
 SHARED: dict[str, Any] = {

@@ -131,8 +131,10 @@ class TrainingOptions:
     )
     """Threads of torch on the processor; None for its own choice."""
 
-    device: Literal["auto", "cpu"] = "auto"
-    """`auto` takes a GPU where there is one."""
+    device: str = option(
+        "auto", "--device DEVICE", "to train on: cpu, cuda, cuda:N, or auto, a GPU if any"
+    )
+    """The device to train on, as of `Execution`."""
 
     def __post_init__(self) -> None:
         rate, threads, minutes = self.learning_rate, self.threads, self.minutes

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from math import inf
 from pathlib import Path
 from time import monotonic
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
@@ -30,6 +30,8 @@ from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
+from tts_compress.torch.devices import Precision, find_device, set_precision
+from tts_compress.torch.gpu import gpu_load
 
 _FORMATS = {
     "highest": "FP32",
@@ -41,11 +43,15 @@ _FORMATS = {
 @contextmanager
 def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
     """Yield an accelerator; threads and random numbers are as before afterwards."""
-    on_gpu = options.device == "auto" and torch.cuda.is_available()
+    chosen = options.device != "auto"  # which leaves the number to the launcher
+    device = find_device(options.device) if chosen else None
+    on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
             "mixed precision 'fp16' needs a GPU, and none is used here; give 'bf16' or 'no'"
         )
+    if on_gpu and device is not None:
+        torch.cuda.set_device(device)
     threads = torch.get_num_threads()
     # It keeps its settings for the life of a process, which may train more than once.
     AcceleratorState._reset_state(reset_partial_state=True)  # noqa: SLF001
@@ -68,9 +74,7 @@ def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
 
 
 @contextmanager
-def matmul_precision(
-    wanted: Literal["highest", "high", "medium"], device: torch.device
-) -> Iterator[str]:
+def matmul_precision(wanted: Precision, device: torch.device) -> Iterator[str]:
     """Set the precision of FP32 products for the length of a block; yield what took effect.
 
     Convolutions on a GPU, which torch computes in TF32 by default, follow it too.
@@ -80,9 +84,7 @@ def matmul_precision(
     allowed = torch.backends.cudnn.allow_tf32 if convolutions else False
     exact = _product("highest", device)
     differs = not torch.equal(exact, _product(wanted, device))
-    torch.set_float32_matmul_precision(wanted)
-    if convolutions:
-        torch.backends.cudnn.allow_tf32 = wanted != "highest"
+    set_precision(wanted, device)
     works = differs or wanted == "highest"
     try:
         yield f"{wanted}: {_FORMATS[wanted] if works else 'no effect on this hardware, FP32'}"
@@ -99,22 +101,6 @@ def _product(precision: str, device: torch.device) -> torch.Tensor:
     left, right = torch.randn(2, 256, 256, generator=source).to(device)
     product: torch.Tensor = left @ right
     return product
-
-
-def device_load(device: torch.device) -> dict[str, float]:
-    """Return a GPU's utilisation in percent and its memory in bytes; nothing for a processor.
-
-    Utilisation comes from NVML, and is left out where its Python package is not installed.
-    """
-    if device.type != "cuda":
-        return {}
-    load = {
-        "gpu_allocated_bytes": float(torch.cuda.memory_allocated(device)),
-        "gpu_peak_bytes": float(torch.cuda.max_memory_allocated(device)),
-    }
-    with suppress(ImportError, RuntimeError):  # no pynvml, or a driver without the counter
-        load["gpu_utilisation_percent"] = float(torch.cuda.utilization(device))
-    return load
 
 
 LOG_NAME = "log.jsonl"
@@ -290,10 +276,12 @@ class _Trainer:
                 f"out of memory: continuing with {optimization.batch_part} examples at a time",
             )
         begun, self._clock = self._clock, monotonic()
-        seconds = state.seconds + optimization.agreed(self._clock - begun)
-        state = replace(state, step=state.step + 1, seconds=seconds)
-        load = device_load(optimization.accelerator.device)
-        self._log.add("update", step=state.step, **figures, **load)
+        spent = optimization.agreed(self._clock - begun)
+        state = replace(state, step=state.step + 1, seconds=state.seconds + spent)
+        examples = self.options.batch_size * self.options.accumulation
+        pace = {"seconds": spent, "examples_per_second": examples / max(spent, 1e-9)}
+        load = gpu_load(optimization.accelerator.device)
+        self._log.add("update", step=state.step, **figures, **pace, **load)
         self.progress.advance(_STAGE, state.step, self.options.steps)
         best = sum(state.best.values())
         report_status(self.progress, _STAGE, f"loss {figures['loss']:.4g}, best {best:.4g}")

@@ -26,6 +26,7 @@ from tts_compress.torch.decisions import (
     decide,
     describe_untouched,
 )
+from tts_compress.torch.devices import FLOAT8_FROM
 from tts_compress.torch.layers.base import (
     CompressedLayer,
     build_layer,
@@ -45,8 +46,6 @@ from tts_compress.torch.observe import observe_ranges
 from tts_compress.torch.weight_codes import choose_codes
 
 _EIGHT_BITS = {Activations.DYNAMIC, Activations.STATIC, Activations.FLOAT8}
-_FLOAT8_FROM = (8, 9)
-"""The first compute capability with 8-bit floats."""
 
 _STAGES = (
     (".qat", "prepared for training"),
@@ -294,6 +293,6 @@ def _check_float8(devices: set[torch.device]) -> None:
         raise QuantizationError(f"{needed}, and this is a build of torch for ROCm; take 'bf16'")
     for device in sorted(devices, key=str):
         version = torch.cuda.get_device_capability(device)
-        if version < _FLOAT8_FROM:
+        if version < FLOAT8_FROM:
             shown = ".".join(map(str, version))
             raise QuantizationError(f"{needed}; {device} has {shown}: take 'int8' or 'fp16'")

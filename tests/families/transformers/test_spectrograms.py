@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from tests.families.conformance import compressed
+from tests.measures import snr_db
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models import load
+from tts_compress.models.execution import Execution
 from tts_compress.models.torch_noise import paired_noise
 
 TEXT = "call at ten"
@@ -123,3 +125,23 @@ def test_a_text_has_a_limit(request: pytest.FixtureRequest, name: str) -> None:
     voice = request.getfixturevalue(name)
     with pytest.raises(TextError, match=r"tokens; give a text of 1 to"):
         voice.synthesize("again " * 1000, seed=0)
+
+
+def test_integers_made_on_a_gpu_are_spoken_there_and_here(
+    fastspeech2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torchao multiplies them there, and convolutions stay in floats; no GPU is needed."""
+    pytest.importorskip("torchao", reason="the extra 'gpu' is not installed")
+    from tests.pretend import pretend_gpu
+
+    before = fastspeech2.synthesize(TEXT, seed=0).samples
+    with pretend_gpu(monkeypatch):
+        small = compressed(fastspeech2.on(Execution(device="cuda")), "int8")
+        assert small.execution.device == "cuda:0"
+        assert small.manifest.counts["Linear int8/dynamic"] == 10
+        spoken = small.synthesize(TEXT, seed=0).samples
+        saved = small.save(tmp_path / "int8")
+        again = load(saved, device="cuda").synthesize(TEXT, seed=0).samples
+        np.testing.assert_array_equal(again, spoken)
+    assert snr_db(before, spoken) > 30
+    assert snr_db(spoken, load(saved).synthesize(TEXT, seed=0).samples) > 35

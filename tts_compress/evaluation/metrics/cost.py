@@ -187,6 +187,11 @@ def real_time_factor(timings: Timings) -> Rtf:
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 
 
+def throughput(timings: Timings) -> float:
+    """Return the seconds of audio that a second of synthesis makes, over all runs."""
+    return float(np.sum(timings.audio) / np.sum(timings.spent))
+
+
 def _latencies(run: Run) -> LatencyComparison:
     return compare_timings(*run.timings, run.options)
 
@@ -319,6 +324,16 @@ METRICS = (
             "Real-time factor": "synthesis seconds per second of audio; below 1 is faster than "
             "speech.",
         },
+    ),
+    Metric(
+        name="throughput",
+        group="cost",
+        label="Throughput",
+        unit="s of audio per s",
+        direction="higher",
+        result=Pair[float],
+        optional=True,
+        compute=partial(_of_each, throughput),
     ),
     Metric(
         name="memory",

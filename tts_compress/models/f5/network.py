@@ -28,6 +28,7 @@ from tts_compress.models.files import (
 from tts_compress.models.options import Options
 from tts_compress.models.stand_ins import offer_f5_trainer, offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
+from tts_compress.torch.devices import device_of
 
 SAMPLE_RATE: Final = 24_000
 """Sample rate of every F5-TTS model, Hz."""
@@ -304,6 +305,7 @@ class F5Networks:
         api = copy.copy(self.api)
         api.ema_model = network
         api.vocoder = root.get_submodule("vocoder")
+        api.device = str(device_of(root))
         return F5Networks(api=api)
 
     def forget_text(self) -> None:

@@ -230,7 +230,7 @@ def write_checkpoint(
     """Write a T2S model or a synthesizer as upstream's training does, in FP16."""
     kept = {name: t for name, t in tensors.items() if not name.startswith(_POSTERIOR)}
     # `torch.save` writes all of what a view is of; the copy is of its own size.
-    weight = {name: tensor.half().clone() for name, tensor in kept.items()}
+    weight = {name: tensor.to("cpu", torch.float16, copy=True) for name, tensor in kept.items()}
     if large := [name for name, tensor in weight.items() if not tensor.isfinite().all()]:
         raise ModelError(f"weight '{large[0]}' is too large for FP16, which upstream's files are")
     with path.open("wb") as file:  # by its handle, for a path's name becomes part of the content

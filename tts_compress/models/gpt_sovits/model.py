@@ -35,6 +35,7 @@ from tts_compress.models.gpt_sovits.source import (
 )
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
+from tts_compress.torch.devices import device_of
 from tts_compress.torch.layers.module_surgery import intercepted
 
 
@@ -131,7 +132,7 @@ class GptSovitsSpeech:
 
 
 def assemble(loaded: GptSovitsNetworks) -> Any:
-    """Return an official `TTS` object that speaks with loaded networks, on the processor.
+    """Return an official `TTS` object that speaks with loaded networks, where these lie.
 
     Upstream's constructor reads pickles and writes into the clone; and where speaking fails, its
     `run` yields a second of silence, throws the networks away and reads the files again. The object
@@ -168,7 +169,8 @@ def assemble(loaded: GptSovitsNetworks) -> Any:
         configs.use_vocoder = version.vocoder is not None
         configs.update_version(settings.version)
         with torch.no_grad():  # streams are cut where tokens are like that of silence
-            table = root.t2s.ar_audio_embedding(torch.arange(root.t2s.vocab_size))
+            tokens = torch.arange(root.t2s.vocab_size, device=device_of(root))
+            table = root.t2s.ar_audio_embedding(tokens)
             mute = table[configs.mute_tokens[settings.version]].unsqueeze(0)
             configs.mute_emb_sim_matrix = functional.cosine_similarity(mute, table, dim=-1)
 
@@ -177,7 +179,7 @@ def assemble(loaded: GptSovitsNetworks) -> Any:
     kind = type("TTS", (inference.TTS,), dict.fromkeys(loaders, put_back))
     # Any path that exists: upstream warns of others, and nothing is read from it.
     paths = ("t2s_weights_path", "vits_weights_path", "bert_base_path", "cnhuhbert_base_path")
-    stated = {"device": "cpu", "is_half": False, "version": settings.version}
+    stated = {"device": str(device_of(root)), "is_half": False, "version": settings.version}
     with official.running():
         return kind({"custom": dict.fromkeys(paths, str(official.checkout.root)) | stated})
 
@@ -213,13 +215,14 @@ def score_tokens(
             f"tokens of shape {ids.shape} in {len(drawn)} segments are not ones of this "
             f"model, which speaks the text in {len(segments)} and has tokens from 0 to {limit - 1}"
         )
+    device = device_of(decoder)
     before = torch.zeros(0, dtype=torch.int64) if prompt is None else prompt.long()
     scores = []
     with torch.no_grad():
         for (phones, bert), part in zip(segments, drawn, strict=True):
-            given = torch.cat([before, part]).unsqueeze(0)
+            given = torch.cat([before.to(device), part.to(device)]).unsqueeze(0)
             found = decoder(phones.unsqueeze(0), bert.unsqueeze(0), given)
-            scores.append(found[0, len(before) :].float())
+            scores.append(found[0, len(before) :].float().cpu())
     return np.asarray(torch.cat(scores).unsqueeze(1), np.float32)
 
 

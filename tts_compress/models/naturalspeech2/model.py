@@ -29,6 +29,7 @@ from tts_compress.models.naturalspeech2.network import (
     load_networks,
 )
 from tts_compress.models.torch_model import TorchFamilyModel, find_components
+from tts_compress.torch.devices import device_of
 from tts_compress.torch.layers.module_surgery import intercepted
 
 SAMPLE_RATE = 24_000
@@ -101,7 +102,7 @@ class NS2Speech:
         speaking = copy.copy(self.inference)
         with temporary_folder() as folder, self.amphion.running(), torch.no_grad():
             speaking.args = argparse.Namespace(
-                device="cpu",
+                device=device_of(speaking.model),
                 text=text,
                 ref_audio=str(self.recording.resolve()),
                 inference_step=self.options.inference_step,

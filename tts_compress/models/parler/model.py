@@ -82,12 +82,13 @@ class ParlerSpeech:
                 f"{text[:40]!r}… has {said.input_ids.shape[1]} tokens and the model has room for "
                 f"{max(room, 0)} beside {steps} steps of speech; give a shorter text"
             )
-        return {
+        inputs = {
             "input_ids": how.input_ids,
             "attention_mask": how.attention_mask,
             "prompt_input_ids": said.input_ids,
             "prompt_attention_mask": said.attention_mask,
         }
+        return {name: tensor.to(self.root.device) for name, tensor in inputs.items()}
 
     def tokens(self, text: str) -> Tokens:
         """Return the tokens that `speak` would make audio of."""
@@ -118,11 +119,11 @@ class ParlerSpeech:
                 f"{self.codebooks} codebooks and tokens from 0 to {limit}"
             )
         inputs = self.inputs(text, steps)
-        read = torch.from_numpy(np.ascontiguousarray(tokens.ids[:-1].T))
+        read = torch.from_numpy(np.ascontiguousarray(tokens.ids[:-1].T)).to(self.root.device)
         with model_errors(f"the model cannot read {text[:40]!r}"), quiet(), torch.inference_mode():
             scores = self.root(**inputs, decoder_input_ids=read, use_cache=False).logits
         # The text's positions come first where text and speech share the decoder's.
-        found: npt.NDArray[np.float32] = scores[:, -steps:].float().permute(1, 0, 2).numpy()
+        found: npt.NDArray[np.float32] = scores[:, -steps:].float().cpu().permute(1, 0, 2).numpy()
         return np.ascontiguousarray(found)
 
 

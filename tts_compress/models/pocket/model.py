@@ -66,7 +66,7 @@ class PocketSpeech:
         check_text(text)
         with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
             samples = self._reproducible().generate_audio(self.state, text)
-        return Audio(samples=samples.float().numpy(), sample_rate=int(self.root.sample_rate))
+        return Audio(samples=samples.float().cpu().numpy(), sample_rate=int(self.root.sample_rate))
 
     def latents(self, text: str) -> Latents:
         """Return the latents that the language model reads while it speaks, shape `[S, D]`."""
@@ -81,7 +81,7 @@ class PocketSpeech:
 
         root._run_flow_lm_and_increment_step = note  # noqa: SLF001
         self._exhaust(root, text)
-        return torch.cat(rows).numpy()
+        return torch.cat(rows).cpu().numpy()
 
     def read(self, text: str, latents: Latents) -> Reading:
         """Return the answers to these latents, by the official step with noise of zero."""
@@ -99,7 +99,7 @@ class PocketSpeech:
             rows = next(parts, np.empty((0, 1), np.float32))
             if not 0 < len(rows) <= longest:
                 raise ModelError(f"{len(rows)} latents are not ones of this text")
-            for row in torch.split(torch.from_numpy(rows), 1):
+            for row in torch.split(torch.from_numpy(rows).to(root.device), 1):
                 step = root._run_flow_lm_and_increment_step  # noqa: SLF001
                 latent, _ = step(model_state=state, backbone_input_latents=row[None])
                 answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
@@ -110,7 +110,7 @@ class PocketSpeech:
             self._exhaust(root, text)
         if len(answers) != len(latents):
             raise ModelError(f"the latents are not ones of {text[:40]!r}")
-        after, stops = (torch.cat(column).numpy() for column in zip(*answers, strict=True))
+        after, stops = (torch.cat(column).cpu().numpy() for column in zip(*answers, strict=True))
         return Reading(latents=after, stop=stops, threshold=root.eos_threshold)
 
     def _exhaust(self, root: Any, text: str) -> None:

@@ -16,7 +16,7 @@ def _speak(voice: Voice, text: str) -> Tensor:
             f"the model has max_new_tokens {longest!r} in its generation_config.json; give a "
             f"number below its {config.max_position_embeddings} positions"
         )
-    inputs = tokenize(voice.tokenizer, f"[0]{text}", int(config.text_vocab_size), room)
+    inputs = tokenize(voice, f"[0]{text}", int(config.text_vocab_size), room)
     others = int(config.num_codebooks) - 1
     spoken: list[Tensor] = voice.root.generate(
         **inputs,

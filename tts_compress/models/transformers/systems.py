@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
 from tts_compress.models.base import Objective, check_text
@@ -52,6 +53,10 @@ class Voice:
     source: VoiceSource
     """The files of the voice."""
 
+    def speaker(self, size: int) -> Tensor:
+        """Return the embedding of the speaker, shape `[1, size]`, on the model's device."""
+        return torch.from_numpy(self.source.read_speaker(size)).to(self.root.device)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
@@ -91,10 +96,9 @@ def read_tokenizer(directory: Path) -> Any:
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
 
 
-def tokenize(
-    tokenizer: Any, text: str, rows: int, longest: int, **options: Any
-) -> dict[str, Tensor]:
-    """Return the official model's inputs for a text."""
+def tokenize(voice: Voice, text: str, rows: int, longest: int, **options: Any) -> dict[str, Tensor]:
+    """Return the official model's inputs for a text, on its device."""
+    tokenizer = voice.tokenizer
     check_text(text)
     _require_romanizer(tokenizer, text)
     with model_errors(f"the tokenizer cannot read {text[:40]!r}"), _packages(), quiet():
@@ -107,7 +111,7 @@ def tokenize(
             else f"the voice knows no symbol of {text[:40]!r}; give a text of its language"
         )
     if (highest := int(ids.max())) < rows:
-        return inputs
+        return {name: tensor.to(voice.root.device) for name, tensor in inputs.items()}
     unknown = ids[0, ids[0].argmax()].item() == getattr(tokenizer, "unk_token_id", None)
     if unknown:
         raise TextError(f"{text[:40]!r} holds symbols that the voice does not know; leave them out")
@@ -142,7 +146,7 @@ _MAX_VITS_TOKENS = 4096  # attention takes memory by their square: 64 MiB for ea
 
 def _speak_vits(voice: Voice, text: str) -> Tensor:
     """Return the samples of a text, as the official object speaks it."""
-    inputs = tokenize(voice.tokenizer, text, int(voice.root.config.vocab_size), _MAX_VITS_TOKENS)
+    inputs = tokenize(voice, text, int(voice.root.config.vocab_size), _MAX_VITS_TOKENS)
     # Between any two tokens, and around them, stands the blank.
     if getattr(voice.tokenizer, "add_blank", False) and inputs["input_ids"].shape[1] < 3:
         raise TextError(f"the voice knows no symbol of {text[:40]!r}; give a text of its language")
@@ -190,14 +194,16 @@ def _speak_bark(voice: Voice, text: str) -> Tensor:
         stated.get("text_encoding_offset", 10_048)
     )
     # Refused here: the official code cuts off what is too long, without a word.
-    tokenize(voice.tokenizer, text, rows, longest, add_special_tokens=False)
+    tokenize(voice, text, rows, longest, add_special_tokens=False)
     processor = transformers.BarkProcessor(voice.tokenizer)
     preset = voice.source.read_preset()
-    inputs = processor(text, voice_preset=preset, max_length=longest)
+    inputs = dict(processor(text, voice_preset=preset, max_length=longest))
+    history = inputs.pop("history_prompt", None)
     if preset is not None:
-        inputs["history_prompt"] = {
-            name: torch.as_tensor(values) for name, values in inputs["history_prompt"].items()
-        }
+        history = {name: torch.as_tensor(values) for name, values in history.items()}
+    inputs = tree_map_only(
+        Tensor, lambda x: x.to(voice.root.device), inputs | {"history_prompt": history}
+    )
     waveform: Tensor = voice.root.generate(**inputs)
     return waveform.reshape(-1)
 
@@ -229,8 +235,8 @@ _BARK = System(
 def _speak_speecht5(voice: Voice, text: str) -> Tensor:
     """Return the samples of a text by the official `generate_speech`."""
     root, config = voice.root, voice.root.config
-    inputs = tokenize(voice.tokenizer, text, int(config.vocab_size), int(config.max_text_positions))
-    speaker = torch.from_numpy(voice.source.read_speaker(int(config.speaker_embedding_dim)))
+    inputs = tokenize(voice, text, int(config.vocab_size), int(config.max_text_positions))
+    speaker = voice.speaker(int(config.speaker_embedding_dim))
     waveform: Tensor = root.generate_speech(
         inputs["input_ids"],
         speaker_embeddings=speaker,
@@ -260,12 +266,13 @@ def _speak_fastspeech2(voice: Voice, text: str) -> Tensor:
     """Return the samples of a text, as the official object speaks it."""
     root, config = voice.root, voice.root.model.config
     longest = int(config.max_source_positions)
-    inputs = tokenize(voice.tokenizer, text, int(config.vocab_size), longest)
+    inputs = tokenize(voice, text, int(config.vocab_size), longest)
     chosen = {}
     if voice.options.speaker is not None:
-        chosen["speaker_ids"] = torch.tensor([[int(voice.options.speaker)]])
+        ids = torch.tensor([[int(voice.options.speaker)]])
+        chosen["speaker_ids"] = ids.to(root.device)
     if size := config.speaker_embed_dim:
-        chosen["speaker_embedding"] = torch.from_numpy(voice.source.read_speaker(int(size)))
+        chosen["speaker_embedding"] = voice.speaker(int(size))
     speed = float(config.speaking_speed)
     with (
         torch.no_grad(),
