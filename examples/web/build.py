@@ -13,7 +13,7 @@ from tts_compress import compress, load
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressError
 from tts_compress.export.stream import export_stream
-from tts_compress.models.onnx_model import OnnxVoice
+from tts_compress.models.onnx_voice import OnnxVoice
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node_modules"

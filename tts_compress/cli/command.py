@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from tts_compress.models.base import Model
-    from tts_compress.models.onnx_model import OnnxVoice
+    from tts_compress.models.onnx_voice import OnnxVoice
 
     OptionsT = TypeVar("OptionsT", bound=DataclassInstance)
     ModelT = TypeVar("ModelT", bound=Model)
@@ -248,7 +248,7 @@ def streaming(model: object, named: str) -> OnnxVoice:
     Raises:
         ModelError: It cannot: it is no voice of ONNX graphs.
     """
-    from tts_compress.models.onnx_model import OnnxVoice
+    from tts_compress.models.onnx_voice import OnnxVoice
 
     if not isinstance(model, OnnxVoice):
         raise ModelError(f"'{named}' is no voice of ONNX graphs, and only these stream")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.models.onnx_model import OnnxVoice
+from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
 
 _SECONDS = 0.2

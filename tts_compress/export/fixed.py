@@ -13,7 +13,7 @@ import onnx
 
 from tts_compress.errors import ModelError
 from tts_compress.export.stream import beside, stated_inputs, write_settings
-from tts_compress.models.onnx_model import OnnxVoice
+from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.fixed import FixedGraph, fix_graph
 

@@ -15,7 +15,7 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
-from tts_compress.models.onnx_model import OnnxVoice
+from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session

@@ -13,7 +13,7 @@ from tts_compress.models.base import Reading, Tokens
 from tts_compress.models.contract.calling import Call
 from tts_compress.models.contract.reading import leading_graph
 from tts_compress.models.contract.schema import Until
-from tts_compress.models.onnx_model import OnnxVoice
+from tts_compress.models.onnx_voice import OnnxVoice
 
 
 class _SteppedVoice(OnnxVoice):

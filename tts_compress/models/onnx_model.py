@@ -1,10 +1,9 @@
-"""ONNX models: bare graphs, and voices of one or several that speak by their contract."""
+"""ONNX models: bare graphs, and what voices share with them."""
 
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -14,45 +13,28 @@ import onnx
 import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
-from tts_compress.audio import Audio
-from tts_compress.errors import MissingExtraError, ModelError, TextError
+from tts_compress.errors import ModelError
 from tts_compress.models.base import (
     Component,
     GraphPart,
     ModelFiles,
-    Prompt,
-    Runtime,
-    Speaking,
     shown_model,
 )
-from tts_compress.models.contract.calling import Call, Caller, Seed
-from tts_compress.models.contract.reading import Explained, Part, find_contract
-from tts_compress.models.contract.schema import Contract, RecordingInput
 from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.feeds import graph_inputs
-from tts_compress.models.files import REFERENCE, find_prompt, read_header
 from tts_compress.models.graph_file import (
     SharedWeights,
     read_graph,
     shared_weights,
     weight_files,
 )
-from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
-    STREAM_NAME,
     Streamer,
-    StreamRuntime,
-    build_streamer,
-    cut_part,
-    open_stages,
-    texts_to_cut_by,
 )
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
-from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
-from tts_compress.onnx.session import Feeds, Sessions, input_names, run_session
-from tts_compress.onnx.stages import StagedGraph
+from tts_compress.onnx.session import Sessions
 from tts_compress.plain import plain
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
@@ -264,240 +246,3 @@ def artifact_graph(path: Path, manifest: Manifest | None) -> Path:
     if len(graphs) != 1:
         raise ModelError(f"'{path}' is an artifact of family {manifest.family!r}; upgrade")
     return path / graphs[0]
-
-
-class OnnxVoice(OnnxModel):
-    """One graph or several that speak by their contract, from files or compressed in memory.
-
-    Args:
-        path: The `.onnx` file of the first graph; the files that its contract names lie beside it.
-        spec: Spec by which the user named the voice.
-        manifest: Record of its compression; None for an original.
-        held: The first graph, where it is in memory only.
-    """
-
-    family = "contract"
-    kind = "voice with a contract"
-
-    def __init__(
-        self,
-        path: Path,
-        *,
-        spec: str,
-        manifest: Manifest | None = None,
-        held: onnx.ModelProto | None = None,
-    ) -> None:
-        super().__init__(path, spec=spec, manifest=manifest, held=held)
-        self._found = self._explain(path)
-        first, *others = parts = self._found.parts()
-        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
-            part.path.stem: part for part in others if part.path != first.path
-        }
-        self._caller = Caller(self._found, parts)
-        self.folder = self.contract.folder
-        self.speakers = self._caller.speakers
-        self.speaker: str | None = None
-        roles = [role for part in parts for role in part.roles.values()]
-        imitates = any(isinstance(role, RecordingInput) for role in roles)
-        self.prompt = find_prompt(self._found.folders[-1]) if imitates else None
-
-    def _explain(self, path: Path) -> Explained:
-        """Return the contract, and the first graph as it explains it."""
-        return find_contract(path)
-
-    @property
-    def contract(self) -> Contract:
-        """The contract it speaks by."""
-        return self._found.contract
-
-    @property
-    def sample_rate(self) -> int:
-        """Samples per second, Hz."""
-        return int(self.contract.sample_rate)
-
-    @property
-    def language(self) -> str | None:
-        """The language that the contract states."""
-        return self.contract.language
-
-    @property
-    def speaking(self) -> Speaking:
-        """The speaker that was chosen, the language, and the recording."""
-        languages = (self.language,) if self.language else ()
-        return Speaking(speaker=self.speaker, languages=languages, prompt=self.prompt)
-
-    def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this voice speaking as one of its speakers, or like a recording."""
-        changed: dict[str, Any] = {}
-        audio = speaking.prompt.audio if speaking.prompt and self.prompt else None
-        if audio is not None:
-            read_header(audio)
-            changed["prompt"] = Prompt(audio=audio)
-        if speaking.speaker is not None:
-            changed["speaker"] = find_speaker(self.speakers, speaking.speaker, self.spec)
-        return self._with(**changed) if changed else self
-
-    def components(self) -> Mapping[str, Component]:
-        """Return the components that hold weights; where the contract names them, in its order."""
-        found = super().components()
-        named = self.contract.components
-        if not named:
-            return found
-        listed = {name: replace(found[name], role=named[name]) for name in named if name in found}
-        return listed | {name: found[name] for name in self.parts if name}
-
-    def describe(self) -> Mapping[str, Any]:
-        """Return properties that `inspect` shows beside the components."""
-        return {
-            "contract": self.contract.name,
-            "tokens": self.contract.tokens.source,
-            "sample rate": f"{self.sample_rate} Hz",
-            "language": self.language or "not stated",
-            "speakers": len(self.speakers) or 1,
-            **super().describe(),
-        }
-
-    def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
-        """Speak a text with noise chosen by `seed`; None speaks without noise."""
-        spoken = [self._caller.speak(self._run, call) for call in self._calls(text, seed)]
-        frames = self.contract.durations or ""
-        durations = [s.latest[frames].reshape(-1) for s in spoken if frames in s.latest]
-        samples = np.concatenate([self._caller.samples(speech) for speech in spoken])
-        return Audio(
-            samples=samples.astype(np.float32),
-            sample_rate=self.sample_rate,
-            durations=np.rint(np.concatenate(durations)).astype(np.int64) if durations else None,
-        )
-
-    def stream(self, text: str, *, seed: int | None = 0) -> Iterator[Audio]:
-        """Speak a text chunk by chunk; stitched together it is what `synthesize` returns.
-
-        Raises:
-            ModelError: Most of the voice is not local in time; the operator is named.
-            TextError: The text cannot be spoken.
-        """
-        if self._streamer is None:
-            self._streamer = self._open_streamer()
-        for call in self._calls(text, seed):
-            for coming in self._caller.rounds(self._run, call, [len(self._caller.parts) - 1]):
-                feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
-                yield from self._streamer.speak(feeds)
-
-    def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
-        audio = None if self.prompt is None else self.prompt.audio
-        return self._caller.calls(text, seed, speaker or self.speaker, audio)
-
-    def cut(self, *, fed: bool = False) -> StagedGraph:
-        """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
-
-        Raises:
-            ModelError: Most of it is not local in time; the operator is named.
-        """
-        name, part = [*self.parts.items()][-1]
-        model = feed_noise(self.graph(name)) if fed else self.graph(name)
-        calls = self.two_calls(name)
-        return cut_part(part, model, calls, original=self.manifest is None)
-
-    def two_calls(self, part: str) -> list[Feeds]:
-        """Return the inputs of a graph in two calls of different lengths."""
-        for texts in texts_to_cut_by(self.language):
-            with suppress(TextError, MissingExtraError):
-                calls = [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
-                if any(calls[0][name].shape != calls[1][name].shape for name in calls[0]):
-                    return calls
-        raise ModelError(f"'{self.spec}' speaks no text by which it could be cut")
-
-    def calibration_calls(
-        self, texts: Iterable[str], *, seed: int, part: str = "", every: bool = False
-    ) -> Iterator[Feeds]:
-        """Yield what a graph is given in each round of the calls for texts, with fed noise.
-
-        Texts go round the speakers, the first text with the first one; a speaker that was chosen
-        speaks all.
-        """
-        # The names alone: a session opened for them would hold every weight once more.
-        names = [value.name for value in feed_noise(self.graph(part)).graph.input]
-        parts, path = self._caller.parts, self.parts[part].path
-        positions = [place for place, other in enumerate(parts) if other.path == path]
-        speakers = speakers_in_turn(self)
-        for index, text in enumerate(texts):
-            speaker = speakers[index % len(speakers)] if speakers else None
-            for call in self._calls(text, seed + index, speaker):
-                for coming in self._caller.rounds(self._run, call, positions):
-                    # What has been said grows: so it is seen short and long, in few rounds.
-                    told = every or parts[coming.position].table.loop is None
-                    if told or not coming.step & (coming.step - 1):
-                        yield _fed(names, coming.feeds, coming.seed)
-
-    def open_runtime(self, *, threads: int) -> Runtime:
-        """Open the files in onnxruntime, called as the contract states; in stages if there are."""
-        if (streaming := self._player(threads)) is not None:
-            return streaming
-        self.files()  # which a voice in memory has none of
-        opened = {
-            name: (self.sessions.open(part.path, part.spec, threads=threads), part.returns)
-            for name, part in self.parts.items()
-        }
-        return ContractRuntime(self._with(_opened=opened))
-
-    def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
-        """Run a graph with fed noise; speakers share its session."""
-        part = self._caller.parts[position]
-        name = next(name for name, other in self.parts.items() if other.path == part.path)
-        if name not in self._opened:
-            self._opened[name] = self._open(name)
-        session, outputs = self._opened[name]
-        fed = _fed(input_names(session), feeds, seed)
-        names = part.returns if position else outputs
-        return run_session(session, fed, self.parts[name].spec, names)
-
-    def _open_stages(self, threads: int | None) -> Streamer | None:
-        """Open the stages beside the voice's files, with fed noise where no threads are stated."""
-        name, part = [*self.parts.items()][-1]
-        path = self.parts[""].path.parent / STREAM_NAME
-        is_there = self.parts[name].held is None and path.is_file()
-        return (
-            open_stages(part, self.sample_rate, path, threads, self.sessions.open)
-            if is_there
-            else None
-        )
-
-    def _player(self, threads: int) -> StreamRuntime | None:
-        """Return what plays the stages beside the voice's files; None where there are none."""
-        streamer = self._open_stages(threads)
-        return None if streamer is None else StreamRuntime(self._with(_streamer=streamer).stream)
-
-    def _open_streamer(self) -> Streamer:
-        """Open the last graph in stages, with fed noise."""
-        if (streamer := self._open_stages(None)) is not None:
-            return streamer
-        cut, part = self.cut(fed=True), [*self.parts.values()][-1]
-        sessions = [self.sessions.open(model, part.spec) for model in cut.models]
-        encoder = None if cut.encoder is None else self.sessions.open(cut.encoder, part.spec)
-        return build_streamer(part, self.sample_rate, cut.stages, sessions, encoder)
-
-    def _open(self, part: str) -> Opened:
-        """Open a graph with fed noise."""
-        found = self.parts[part]
-        graph = feed_noise(self.graph(part))
-        return self.sessions.open(graph, found.spec, briefly=True), found.returns
-
-    def _settings(self) -> Mapping[str, Path]:
-        audio = self.prompt.audio if self.prompt else None
-        return self._found.files(self._caller.parts) | ({REFERENCE: audio} if audio else {})
-
-
-class ContractRuntime:
-    """onnxruntime on a voice's files, called as its contract states."""
-
-    def __init__(self, voice: OnnxVoice) -> None:
-        self._voice = voice
-
-    def speak(self, text: str) -> Audio:
-        """Speak a text with the graphs' own random noise, and fresh noise where it is an input."""
-        return self._voice.synthesize(text, seed=int(np.random.default_rng().integers(1 << 31)))
-
-
-def _fed(names: list[str], feeds: Feeds, seed: Seed) -> Feeds:
-    """Return the values of a graph's inputs, by their names, with noise where it draws any."""
-    return {name: feeds[name] for name in names if name in feeds} | draw_noise(names, seed=seed)

@@ -24,7 +24,8 @@ from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, 
 from tts_compress.models.espeak import espeak
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.files import check_finite, read_pickled
-from tts_compress.models.onnx_model import OnnxVoice, Opened, artifact_graph
+from tts_compress.models.onnx_model import Opened, artifact_graph
+from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import joined
 from tts_compress.onnx.modules import initializer_names
 from tts_compress.onnx.noise import feed_noise
