@@ -203,7 +203,8 @@ def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None
     feeds = bench.held_out[:TEXTS]
 
     def outputs(graph: onnx.ModelProto, calls: Sequence[Feeds]) -> list[Array]:
-        session = open_session(feed_noise(graph), model.spec, briefly=True)
+        # Candidates run beside each other; threads of their own would keep the cores waiting.
+        session = open_session(feed_noise(graph), model.spec, 1, briefly=True)
         return [run_session(session, call, model.spec)[0] for call in calls]
 
     (first,) = outputs(model.graph(), feeds[:1])
