@@ -2,7 +2,7 @@
 
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Literal
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
 from tts_compress.errors import ModelError, TTSCompressError
@@ -13,14 +13,22 @@ from tts_compress.models.execution import PROCESSOR, Execution, Movable
 __all__ = ["load", "open_model"]
 
 
-def load(spec: str | Path, **execution: Any) -> TTSModel:
+def load(
+    spec: str | Path,
+    *,
+    device: str = PROCESSOR.device,
+    matmul_precision: Literal["highest", "high", "medium"] = "highest",
+    provider: str = PROCESSOR.provider,
+) -> TTSModel:
     """Return the speaking model that a spec names; weights are read when they are first needed.
 
     Args:
         spec: `demo`, a path to a voice's `.onnx`, to a training `.ckpt` or to a saved artifact's
             directory, optionally with the family in front (`piper:voice.onnx`); for the other
             systems the family and what it is opened from (`f5-tts:F5TTS_v1_Base`).
-        execution: Fields of `Execution` that differ: where it computes, such as `device="cuda"`.
+        device: The device of a system in torch: `cpu`, `cuda`, `cuda:N`, or `auto`.
+        matmul_precision: The precision of its FP32 products, which is that of the process.
+        provider: The provider of onnxruntime for a voice of graphs, with its options.
 
     Raises:
         ModelError: There is no such model, it is not what the spec states, it is a bare graph, or
@@ -30,7 +38,8 @@ def load(spec: str | Path, **execution: Any) -> TTSModel:
     """
     from tts_compress.models.base import TTSModel
 
-    found = open_model(spec, execution=Execution(**execution))
+    execution = Execution(device=device, matmul_precision=matmul_precision, provider=provider)
+    found = open_model(spec, execution=execution)
     if not isinstance(found, TTSModel):
         raise ModelError(
             f"{str(spec)[:80]!r} is a bare ONNX graph, which speaks no texts; "

@@ -1,7 +1,7 @@
 """Where a model computes: on a device of torch, or by a provider of onnxruntime."""
 
 from dataclasses import asdict, dataclass
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from tts_compress.options import option
 
@@ -30,7 +30,7 @@ class Execution:
     )
     """The provider by which onnxruntime computes a voice of graphs, and its options."""
 
-    def stated(self) -> dict[str, str]:
+    def stated(self) -> dict[str, Any]:
         """Return the fields that are not the defaults."""
         return {n: value for n, value in asdict(self).items() if value != getattr(PROCESSOR, n)}
 
