@@ -214,10 +214,10 @@ def speech(bench: Workbench, given: str | Path | None, job: Job) -> Speak | None
     originals = [first, *outputs(model.graph(), feeds[1:])]
 
     def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
-        made = originals[:count]
+        sounds = originals[:count]
         if conversion is not None:
-            made = outputs(convert(conversion), feeds[:count])
-        waves = (output.ravel().astype(np.float32) for output in made)
+            sounds = outputs(convert(conversion), feeds[:count])
+        waves = (sound.ravel().astype(np.float32) for sound in sounds)
         return [Audio(samples=wave, sample_rate=_RATE) for wave in waves]
 
     return run

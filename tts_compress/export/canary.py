@@ -105,6 +105,6 @@ def _levels(sound: npt.NDArray[np.float64], count: int, edges: Any) -> npt.NDArr
     return 10.0 * np.log10(np.add.reduceat(power[:, : edges[-1]], edges[:-1], axis=1) + 1e-12)
 
 
-def _distance(one: Any, other: Any, floor: float) -> float:
-    difference = np.maximum(one, floor) - np.maximum(other, floor)
+def _distance(left: Any, right: Any, floor: float) -> float:
+    difference = np.maximum(left, floor) - np.maximum(right, floor)
     return float(np.sqrt(np.square(difference).mean()))

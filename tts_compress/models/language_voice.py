@@ -92,7 +92,7 @@ class LatentVoice(_SteppedVoice):
             rows: What is read in place of the latents, the first row being the beginning; None
                 for the voice's own.
         """
-        made, stops, until = list[Any](), list[float](), self._until
+        latents_read, stops, until = list[Any](), list[float](), self._until
 
         def ending(value: Any) -> Any:
             stops.append(float(np.reshape(value, -1)[0]))
@@ -100,13 +100,17 @@ class LatentVoice(_SteppedVoice):
             return None if rows is None else np.full_like(value, np.inf if ends else -np.inf)
 
         def latent(value: Any) -> Any:
-            made.append(np.reshape(value, -1))
+            latents_read.append(np.reshape(value, -1))
             if rows is None or len(stops) >= len(rows):
                 return None
             return np.reshape(rows[len(stops)], value.shape)
 
         self._hear(call, {str(until.output): ending, str(until.latent): latent})
-        latents = np.stack(made) if made else np.zeros((1, 1 if rows is None else rows.shape[1]))
+        latents = (
+            np.stack(latents_read)
+            if latents_read
+            else np.zeros((1, 1 if rows is None else rows.shape[1]))
+        )
         return latents.astype(np.float32), np.array(stops, np.float32)
 
 

@@ -163,7 +163,7 @@ def following_parts(
 ) -> Iterator[Part]:
     """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
-    made = {*leading.signature.outputs, *leading.table.sample}
+    outputs = {*leading.signature.outputs, *leading.table.sample}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         path = leading.path if path == leading.path.absolute() else path
@@ -176,18 +176,18 @@ def following_parts(
         roles = _match(tables, signature, prefix, "then.input", ROLES)
         for name, role in roles.items():
             source = source_of(name, role)
-            if source is not None and source not in made and not isinstance(role, StateInput):
+            if source is not None and source not in outputs and not isinstance(role, StateInput):
                 raise RecipeError(
                     f"{prefix} [then.input.{name}] is the output {source!r}, but the graphs "
-                    f"before it return {', '.join(sorted(made))}"
+                    f"before it return {', '.join(sorted(outputs))}"
                 )
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        made |= {*signature.outputs, *table.sample}
+        outputs |= {*signature.outputs, *table.sample}
     for name, size in contract.size.items():
-        if size.output not in made:
+        if size.output not in outputs:
             raise RecipeError(
                 f"{stated}: [size.{name}] follows from the output {size.output!r}, but the graphs "
-                f"return {', '.join(sorted(made))}"
+                f"return {', '.join(sorted(outputs))}"
             )
 
 
