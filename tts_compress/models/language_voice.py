@@ -92,7 +92,7 @@ class LatentVoice(_SteppedVoice):
             rows: What is read in place of the latents, the first row being the beginning; None
                 for the voice's own.
         """
-        latents_read, stops, until = list[Any](), list[float](), self._until
+        written, stops, until = list[Any](), list[float](), self._until
 
         def ending(value: Any) -> Any:
             stops.append(float(np.reshape(value, -1)[0]))
@@ -100,16 +100,14 @@ class LatentVoice(_SteppedVoice):
             return None if rows is None else np.full_like(value, np.inf if ends else -np.inf)
 
         def latent(value: Any) -> Any:
-            latents_read.append(np.reshape(value, -1))
+            written.append(np.reshape(value, -1))
             if rows is None or len(stops) >= len(rows):
                 return None
             return np.reshape(rows[len(stops)], value.shape)
 
         self._hear(call, {str(until.output): ending, str(until.latent): latent})
         latents = (
-            np.stack(latents_read)
-            if latents_read
-            else np.zeros((1, 1 if rows is None else rows.shape[1]))
+            np.stack(written) if written else np.zeros((1, 1 if rows is None else rows.shape[1]))
         )
         return latents.astype(np.float32), np.array(stops, np.float32)
 
