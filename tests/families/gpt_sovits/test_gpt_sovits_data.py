@@ -105,13 +105,13 @@ def test_options_stand_behind_a_question_mark() -> None:
             GptSovitsOptions().changed(wrong, "the test")
 
 
-class _Counting:
+class _Counting(torch.nn.Module):
     """A decoder of five tokens, whose scores are the tokens it was given so far, and how many."""
 
     vocab_size = 5
     EOS = _END
 
-    def __call__(self, phones: Any, bert: Any, semantic: Any) -> Any:
+    def forward(self, phones: Any, bert: Any, semantic: Any) -> Any:
         assert phones.shape[1] == bert.shape[2]
         said = torch.nn.functional.one_hot(semantic[0], 5).cumsum(0).float()
         return torch.cat([torch.zeros(1, 5), said]).unsqueeze(0)

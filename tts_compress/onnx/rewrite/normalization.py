@@ -138,7 +138,7 @@ def cancel_transposes(graph: Graph) -> int:
                 graph.remove(node)
                 graph.redirect(node.output[0], before)
                 cancelled += 1
-        elif node.op_type in _ELEMENTWISE:
+        elif node.op_type in _ELEMENTWISE and node.output[0] not in graph.outputs:
             _move(graph, node)
     return cancelled
 
