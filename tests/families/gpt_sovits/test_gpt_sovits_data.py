@@ -26,6 +26,8 @@ from tts_compress.recipes.family import find_recipe, schemes_of
 
 torch = pytest.importorskip("torch")
 
+from torch import nn  # noqa: E402
+
 _END = 4
 
 SETTINGS = GptSovitsSettings(
@@ -105,7 +107,7 @@ def test_options_stand_behind_a_question_mark() -> None:
             GptSovitsOptions().changed(wrong, "the test")
 
 
-class _Counting(torch.nn.Module):
+class _Counting(nn.Module):
     """A decoder of five tokens, whose scores are the tokens it was given so far, and how many."""
 
     vocab_size = 5
