@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
+from runpy import run_path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,14 +30,7 @@ if TYPE_CHECKING:
 _TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and then it runs away.")
 
 
-def _play() -> Any:
-    path = Path(__file__).parents[2] / "examples" / "fixed" / "play.py"
-    spec = importlib.util.spec_from_file_location("play_fixed", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+_PLAYER: Any = run_path(str(Path(__file__).parents[2] / "examples" / "fixed" / "play.py"))["Player"]
 
 
 def _said(player: Any, voice: Any, text: str) -> Any:
@@ -63,7 +56,7 @@ def voice(request: pytest.FixtureRequest) -> Any:
 def test_a_text_of_any_length_is_that_of_the_voice(voice: Any, tmp_path: Path) -> None:
     """In the smallest graph that holds it, or in windows of the largest."""
     export_fixed(voice, tmp_path / "out", [100, 24])
-    player = _play().Player(tmp_path / "out")
+    player = _PLAYER(tmp_path / "out")
     assert [graph["frames"] for graph in player.graphs] == [24, 100]
     for text in _TEXTS:
         whole = voice.synthesize(text, seed=None).samples
@@ -74,7 +67,7 @@ def test_a_text_of_any_length_is_that_of_the_voice(voice: Any, tmp_path: Path) -
 
 def test_every_number_of_frames_is_exact(tiny: Any, tmp_path: Path) -> None:
     export_fixed(tiny, tmp_path / "out", [64])
-    player = _play().Player(tmp_path / "out")
+    player = _PLAYER(tmp_path / "out")
     calls = tiny.two_calls("")
     model, inputs, outputs = prepare_part(tiny.parts[""], tiny.graph(), calls, original=True)
     field = walk(Graph(copy_model(model)), observe_shapes(model, inputs, "tiny"), outputs)
@@ -107,7 +100,7 @@ def test_openvino_says_the_same(tiny: Any, tmp_path: Path) -> None:
         assert not any(port.partial_shape.is_dynamic for port in compiled.inputs)
         return lambda feeds: compiled(feeds)[0]
 
-    player = _play().Player(tmp_path / "out", opened)
+    player = _PLAYER(tmp_path / "out", opened)
     whole = tiny.synthesize(_TEXTS[1], seed=None).samples
     assert snr_db(whole, _said(player, tiny, _TEXTS[1])) > 60
 

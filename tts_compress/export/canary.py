@@ -33,8 +33,7 @@ _REPEATS = 4
 def make_canary(voice: OnnxVoice) -> dict[str, Any] | None:
     """Return what a player speaks and has to hear; None of a voice whose sound is never the same.
 
-    Numbers among the inputs that only scale noise are set to 0: those without which two calls
-    differ, and without which the sound keeps about its length.
+    Numbers among the inputs that scale noise are set to 0.
     """
     model, (call, _) = voice.graph(), voice.two_calls("")
     session = open_session(model, voice.spec)
@@ -85,15 +84,22 @@ def _heard(sounds: list[npt.NDArray[np.float64]], rate: int) -> dict[str, Any] |
 
 
 def _without_noise(feeds: Feeds, names: list[str], say: Any) -> dict[str, npt.NDArray[Any]]:
-    """Return the inputs with zeros in the place of numbers that only scale noise."""
-    length = len(say(feeds))
+    """Return inputs with 0 for each number without which the sound keeps length and loudness."""
+    usual = say(feeds)
     changed = {name: feeds[name].copy() for name in names}
     for values in changed.values():
         for index, kept in enumerate(values.flat):
             values.flat[index] = 0
-            if not 0.5 < len(say(feeds | changed)) / max(1, length) < 2.0:
+            if not _is_alike(usual, say(feeds | changed)):
                 values.flat[index] = kept
     return changed
+
+
+def _is_alike(usual: npt.NDArray[np.float64], sound: npt.NDArray[np.float64]) -> bool:
+    """Return True for a sound of about the same length that is less than 20 dB softer."""
+    if not 0.5 < len(sound) / max(1, len(usual)) < 2.0:
+        return False
+    return bool(np.square(sound).mean() > 0.01 * np.square(usual).mean())
 
 
 def _levels(sound: npt.NDArray[np.float64], count: int, edges: Any) -> npt.NDArray[np.float64]:

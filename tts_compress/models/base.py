@@ -330,7 +330,7 @@ class GraphPart:
     """Outputs that decide how long something is that is made of what the graph returns."""
 
     steers: bool = False
-    """What is said next is drawn of what it returns, so a changed copy says something else."""
+    """True where the next token is drawn of its outputs, so a changed copy says something else."""
 
     held: onnx.ModelProto | None = None
     """The graph, where it is in memory only."""

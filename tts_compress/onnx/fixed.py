@@ -25,9 +25,6 @@ _MASKED = frozenset({"Conv", "ConvTranspose", "Pad"})
 _HARMLESS = frozenset({"Reshape", "Resize", "Slice", "Upsample"})
 """Operators that move time and read no neighbours; `Resize` as far as it repeats values."""
 
-_STEPS = (np.float32(1.0), np.uint8(0))
-"""Scale and zero point of a mask in codes."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mask:
@@ -48,12 +45,12 @@ class Mask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FixedGraph:
-    """What makes sound of a fixed number of frames."""
+    """A graph that makes sound of a fixed number of frames."""
 
     model: onnx.ModelProto
     frames: int
     stage: Stage
-    """What it reads and returns; an utterance of more frames is made in windows."""
+    """Its input and output; an utterance of more frames is made in windows."""
 
     masks: dict[str, Mask]
     """Inputs by name, besides the frames and the tensors without time."""
@@ -95,7 +92,7 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
     for node in list(graph.nodes):
         if _reads_on(graph, field, node, spec):
             mask = _mask(field, node.input[0], stage, frames, coded=_is_coded(graph, node.input[0]))
-            name = f"mask_{mask.hop}_{mask.extra}_{mask.dtype}"
+            name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
             masks[name] = mask
             graph.replace_input(node, 0, _masked(graph, node.input[0], name))
     for value in graph.model.graph.input:
@@ -161,7 +158,7 @@ def _masked(graph: Graph, tensor: str, mask: str) -> str:
     maker = graph.producer(tensor)
     if not _is_coded(graph, tensor) or maker is None:
         return graph.add("Mul", [tensor, mask], [masked])
-    scale, zero = (np.asarray(value) for value in _STEPS)
+    scale, zero = np.array(1.0, np.float32), np.array(0, np.uint8)
     ones = graph.share_constants("tts_compress.mask", scale=scale, zero=zero)
     real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask")
     product = graph.make("Mul", [tensor, real], f"{masked}/product")

@@ -24,7 +24,7 @@ _INSTALLED_BY = {
     "DmlExecutionProvider": "onnxruntime-directml in its place, on Windows",
     "XnnpackExecutionProvider": "a build of onnxruntime for Android or iOS, or one of your own",
 }
-"""What brings a provider, by onnxruntime's name of it."""
+"""The package that brings a provider, by onnxruntime's name of it."""
 
 _THREADS = {
     "OpenVINOExecutionProvider": "num_of_threads",

@@ -1,4 +1,4 @@
-"""What a GPU holds and does: torch's account of its memory, its own clock, and NVML."""
+"""Memory and activity of a GPU: torch's account of it, its own clock, and NVML."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -16,10 +16,10 @@ class GpuUse(Record):
     """The most that tensors had at a time."""
 
     allocated_bytes: float
-    """What they have when it has spoken: the weights."""
+    """Bytes of tensors when it has spoken: the weights."""
 
     reserved_bytes: float
-    """What torch took from the driver for them."""
+    """Bytes that torch took from the driver for them."""
 
     fragmentation: float
     """Share of that which is too split to be used."""

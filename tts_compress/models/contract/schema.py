@@ -132,7 +132,7 @@ class OutputInput(BaseInput):
 
 
 class StateInput(BaseInput):
-    """What a graph carries from one run to the next, such as keys and values of attention.
+    """A value that a graph carries from one run to the next, such as keys and values of attention.
 
     It begins with an output of that name of a graph before, else with numbers.
     """
