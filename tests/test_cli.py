@@ -163,6 +163,7 @@ def test_schemes_lists_every_scheme_with_its_families(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch = pytest.importorskip("torch")
+    monkeypatch.setattr("tts_compress.cli.schemes._has_driver", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 9))

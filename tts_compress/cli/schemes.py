@@ -5,7 +5,9 @@ Examples:
     schemes --json
 """
 
+import sys
 from argparse import Namespace
+from ctypes import CDLL
 from importlib.util import find_spec
 
 from tts_compress.cli.command import Command, Output
@@ -33,8 +35,17 @@ def run(_: Namespace) -> Output:
 
 def _has_float8() -> bool:
     """Return True if 8-bit floats can be multiplied here."""
-    if find_spec("torch") is None:
+    if find_spec("torch") is None or not _has_driver():
         return False
     from tts_compress.torch.devices import has_float8
 
     return has_float8()
+
+
+def _has_driver() -> bool:
+    """Return True if NVIDIA's driver is here; importing torch to ask takes seconds."""
+    try:
+        CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+    except OSError:
+        return False
+    return True
