@@ -49,7 +49,7 @@ def test_durations_are_held_and_their_change_is_told(
 ) -> None:
     made = bench.convert(_only(bench, "dp.*", weights="int8"))
     damage = comparison.measure(made)
-    assert damage.same_noise == 0.0
+    assert damage.same_noise < 1e-4  # the decoder's FP32 kernels are others
     assert damage.duration_frames > 0.0
     louder = comparison.measure(bench.convert(_only(bench, "dec.*", weights="int8")))
     assert louder.same_noise > 0.0

@@ -2,7 +2,7 @@
 
 onnxruntime's fast FP32 kernels (NCHWc: 16 channels side by side with AVX512 and on ARM64, 8 with
 AVX2) take two spatial axes; convolutions with one are unrolled and multiplied. With a height of
-one, 32 to 96 channels take 0.5 to 0.7 of their time, and a sum behind them none of its own.
+one, 32 to 96 channels take 0.5 to 0.7 of their time.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -20,8 +20,7 @@ _BLOCK = 16
 """Channels of the largest block; those that fill none are computed for nothing."""
 
 _BETWEEN = frozenset({"Add", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"})
-"""Operators that are computed in blocks, too, but for LeakyRelu, which is often one with a sum or a
-convolution."""
+"""Operators that take any height, most of them in blocks where all that they read is in blocks."""
 
 _ALONG_TIME = frozenset({"dilations", "kernel_shape", "strides"})
 """Attributes of a convolution with a value for each axis that it moves along."""
@@ -116,15 +115,11 @@ def _emit(graph: Graph, region: Mapping[str, onnx.NodeProto]) -> None:
         inputs = [
             tall[tensor]
             if components.get(tensor) == components[output]
-            else _raised(graph, tensor, is_operand=len(_data(node)) > 1)
+            else _reshaped(graph, "Unsqueeze", tensor, f"{tensor}.2d")
             for tensor in _data(node)
         ]
         if node.op_type == "Conv":
             _convolve(graph, node, inputs[0], tall[output])
-        elif node.op_type == "Sum":
-            # What a convolution returns is added in its kernel to the sum so far.
-            products = {tall[name] for name, maker in region.items() if maker.op_type == "Conv"}
-            _add_up(graph, node, sorted(inputs, key=products.__contains__), tall[output])
         else:
             graph.add(node.op_type, inputs, [tall[output]], node.name, **copy_attributes(node))
     for output in region:
@@ -135,21 +130,6 @@ def _emit(graph: Graph, region: Mapping[str, onnx.NodeProto]) -> None:
 def _data(node: onnx.NodeProto) -> list[str]:
     """Return the tensors along time that an operator reads."""
     return list(node.input[:1] if node.op_type == "Conv" else node.input)
-
-
-def _raised(graph: Graph, tensor: str, *, is_operand: bool) -> str:
-    """Return a tensor from outside with a height.
-
-    onnxruntime adds and multiplies in blocks what operators on blocks return, and nothing else. As
-    an operand the tensor goes through one that changes nothing: the largest of a single value.
-    """
-    raised, pooled = f"{tensor}.2d", f"{tensor}.pooled"
-    _reshaped(graph, "Unsqueeze", tensor, raised)
-    if not is_operand:
-        return raised
-    if graph.producer(pooled) is None:
-        graph.insert("MaxPool", [raised], pooled, kernel_shape=[1, 1])
-    return pooled
 
 
 def _reshaped(graph: Graph, operator: str, tensor: str, output: str) -> str:
@@ -192,12 +172,3 @@ def _tall_weight(graph: Graph, name: str) -> str:
     codes = graph.insert("Cast", parts, f"{tall}.codes", to=onnx.TensorProto.FLOAT)
     scales = graph.add_constant(f"{tall}.scales", graph.value(maker.input[1]).reshape(-1, 1, 1, 1))
     return graph.insert("Mul", [codes, scales], tall)
-
-
-def _add_up(graph: Graph, node: onnx.NodeProto, terms: Sequence[str], output: str) -> None:
-    """Write a sum of several as sums of two."""
-    total = terms[0]
-    for number, term in enumerate(terms[1:], start=1):
-        is_last = number == len(terms) - 1
-        name = output if is_last else graph.fresh(f"{output}.{number}")
-        total = graph.add("Add", [total, term], [name], node.name if is_last else name)
