@@ -56,8 +56,9 @@ def _feeds(number: int, batch: int = 1) -> dict[str, Any]:
     return {"x": generator.normal(size=(batch, _CHANNELS, 40 + number)).astype(np.float32)}
 
 
-def _finished(model: onnx.ModelProto, rule: dict[str, Any]) -> onnx.ModelProto:
-    recipe = make_recipe(rule, calibration=None)
+def _finished(model: onnx.ModelProto, *rules: dict[str, Any]) -> onnx.ModelProto:
+    form = {"format": "qoperator"} if any("activations" in rule for rule in rules) else {}
+    recipe = make_recipe(*rules, **form)
     return convert(prepared(model, recipe, make_calls(_feeds)))
 
 
@@ -70,13 +71,23 @@ _WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("rule", _WEIGHTS.values(), ids=_WEIGHTS.keys())
+_CODED = [
+    {"match": "dec.up", "activations": "channels"},
+    {"match": "dec.a", "activations": "inputs"},
+    {},
+]
+"""Convolutions in integers beside those in floats."""
+
+
+@pytest.mark.parametrize(
+    "rules", [*([rule] for rule in _WEIGHTS.values()), _CODED], ids=[*_WEIGHTS, "beside integers"]
+)
 def test_values_are_those_of_three_axes(
-    monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any]
+    monkeypatch: pytest.MonkeyPatch, rules: list[dict[str, Any]]
 ) -> None:
-    with_height = _finished(_network(), rule)
+    with_height = _finished(_network(), *rules)
     monkeypatch.setattr(module, "add_height", lambda *_: 0)
-    without = _finished(_network(), rule)
+    without = _finished(_network(), *rules)
     assert len(with_height.graph.node) > len(without.graph.node)
     for batch in (1, 3):
         (wanted,), (got,) = (run_model(m, _feeds(2, batch)) for m in (without, with_height))

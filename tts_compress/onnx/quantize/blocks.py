@@ -109,66 +109,63 @@ def _emit(graph: Graph, region: Mapping[str, onnx.NodeProto]) -> None:
     """Put operators on four axes in the place of those of a region."""
     tall = {output: graph.fresh(f"{node.name or output}.2d") for output, node in region.items()}
     components = {output: _component(graph, node) for output, node in region.items()}
+    raised = dict[str, str]()
     for node in region.values():
         graph.remove(node)
     for output, node in region.items():
         inputs = [
             tall[tensor]
             if components.get(tensor) == components[output]
-            else _reshaped(graph, "Unsqueeze", tensor, f"{tensor}.2d")
-            for tensor in _data(node)
+            else _raised(graph, tensor, raised)
+            for tensor in (node.input[:1] if node.op_type == "Conv" else node.input)
         ]
+        attributes = copy_attributes(node)
         if node.op_type == "Conv":
-            _convolve(graph, node, inputs[0], tall[output])
-        else:
-            graph.add(node.op_type, inputs, [tall[output]], node.name, **copy_attributes(node))
+            inputs += [_weight(graph, node.input[1], raised), *node.input[2:]]
+            attributes |= {n: [1, *attributes[n]] for n in _ALONG_TIME & attributes.keys()}
+            if pads := attributes.get("pads"):
+                attributes["pads"] = [0, pads[0], 0, pads[1]]
+        graph.add(node.op_type, inputs, [tall[output]], node.name, **attributes)
     for output in region:
         if graph.readers(output) or output in graph.outputs:
-            _reshaped(graph, "Squeeze", tall[output], output)
+            graph.insert("Squeeze", [tall[output], _axes(graph)], output)
 
 
-def _data(node: onnx.NodeProto) -> list[str]:
-    """Return the tensors along time that an operator reads."""
-    return list(node.input[:1] if node.op_type == "Conv" else node.input)
+def _axes(graph: Graph) -> str:
+    return graph.share_constant("tts_compress.height", np.array([_HEIGHT]))
 
 
-def _reshaped(graph: Graph, operator: str, tensor: str, output: str) -> str:
-    """Return a tensor with or without a height; it is written once."""
-    if graph.producer(output) is None:
-        axes = graph.share_constant("tts_compress.height", np.array([_HEIGHT]))
-        graph.insert(operator, [tensor, axes], output)
-    return output
+def _raised(graph: Graph, tensor: str, raised: dict[str, str]) -> str:
+    """Return a tensor with a height; its name is kept in `raised`."""
+    if tensor not in raised:
+        raised[tensor] = graph.make("Unsqueeze", [tensor, _axes(graph)], f"{tensor}.2d")
+    return raised[tensor]
 
 
-def _convolve(graph: Graph, node: onnx.NodeProto, source: str, output: str) -> None:
-    attributes = copy_attributes(node)
-    for name in _ALONG_TIME & attributes.keys():
-        attributes[name] = [1, *attributes[name]]
-    if pads := attributes.get("pads"):
-        attributes["pads"] = [0, pads[0], 0, pads[1]]
-    inputs = [source, _tall_weight(graph, node.input[1]), *node.input[2:]]
-    graph.add("Conv", inputs, [output], node.name, **attributes)
-
-
-def _tall_weight(graph: Graph, name: str) -> str:
-    """Return a weight (O, I, K) as (O, I, 1, K).
+def _weight(graph: Graph, name: str, raised: dict[str, str]) -> str:
+    """Return a weight (O, I, K) as (O, I, 1, K); its name is kept in `raised`.
 
     Codes are multiplied by their scales in operators that the runtime computes when it opens the
     graph. `DequantizeLinear` it computes in each run, and the fast kernels want constants.
     """
-    tall, maker = f"{name}.2d", graph.producer(name)
-    if graph.producer(tall) is not None:
-        return tall
+    maker = graph.producer(name)
+    if name in raised:
+        return raised[name]
     if name in graph.initializers:
         stored = onnx.TensorProto()
         stored.CopyFrom(graph.initializers[name])
         stored.dims.insert(_HEIGHT, 1)
-        return graph.share_constant(tall, stored)
-    if maker is None or maker.op_type not in {"Add", "Cast", "DequantizeLinear"}:
-        return _reshaped(graph, "Unsqueeze", name, tall)
-    parts = [_tall_weight(graph, part) for part in maker.input[: 1 + (maker.op_type == "Add")]]
-    if maker.op_type != "DequantizeLinear":
-        return graph.insert(maker.op_type, parts, tall, **copy_attributes(maker))
-    codes = graph.insert("Cast", parts, f"{tall}.codes", to=onnx.TensorProto.FLOAT)
-    scales = graph.add_constant(f"{tall}.scales", graph.value(maker.input[1]).reshape(-1, 1, 1, 1))
-    return graph.insert("Mul", [codes, scales], tall)
+        raised[name] = graph.share_constant(f"{name}.2d", stored)
+    elif maker is None or maker.op_type not in {"Add", "Cast", "DequantizeLinear"}:
+        _raised(graph, name, raised)
+    else:
+        count, stem = 2 if maker.op_type == "Add" else 1, f"{name}.2d"
+        parts = [_weight(graph, part, raised) for part in maker.input[:count]]
+        if maker.op_type == "DequantizeLinear":
+            codes = graph.make("Cast", parts, f"{stem}.codes", to=onnx.TensorProto.FLOAT)
+            scales = graph.value(maker.input[1]).reshape(-1, 1, 1, 1)
+            factors = [codes, graph.add_constant(f"{stem}.scales", scales)]
+            raised[name] = graph.make("Mul", factors, stem)
+        else:
+            raised[name] = graph.make(maker.op_type, parts, stem, **copy_attributes(maker))
+    return raised[name]
