@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tts_compress.evaluation import Evaluation
 
 _SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)
-_TEXTS = {f"u{n:02d}": read_suite("en-quick").utterances[n] for n in _SPOKEN}
+_SUITE = read_suite("en-quick").utterances
+_TEXTS = {f"u{n:02d}": _SUITE[n] for n in _SPOKEN}
 _RATE = 16_000
 
 
