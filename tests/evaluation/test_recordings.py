@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _TEXTS = {f"u{n:02d}": entry for n, entry in enumerate(read_suite("en-quick").utterances[:6])}
 _WORDS = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
-_SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=3, timing_texts=1)
+_SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=1, timing_texts=1)
 
 
 @pytest.fixture(scope="module")
