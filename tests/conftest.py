@@ -83,6 +83,16 @@ def _one_thread_for_each_worker() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_list_of_fonts() -> Iterator[None]:
+    """Leave matplotlib its list of fonts where tests change caches: it takes seconds to make."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with pytest.MonkeyPatch.context() as patch:
+        if "MPLCONFIGDIR" not in os.environ:
+            patch.setenv("MPLCONFIGDIR", str(cache / "matplotlib"))
+        yield
+
+
 @pytest.fixture(scope="session")
 def assets() -> Path:
     """Return the folder of recordings and voices that are too large for the repository.
