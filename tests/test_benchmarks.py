@@ -8,7 +8,8 @@ import onnx
 import pytest
 
 from benchmarks.__main__ import choice_of, find_schemes, main
-from benchmarks.fidelity import compare, speak
+from benchmarks.fidelity import Spoken, compare, speak
+from benchmarks.sentences import Sentence
 from benchmarks.timing import summarize
 from benchmarks.voices import VOICES
 from benchmarks.voices.piper import make_sentences, search_scale
@@ -44,19 +45,32 @@ def test_ratios_are_reference_over_candidate() -> None:
     assert timing.length_change == pytest.approx(-0.1)
 
 
-def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(tiny: GraphModel) -> None:
-    [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.files().weights[0], [sentence], _PIPER)
+@pytest.fixture(scope="module")
+def sentence(tiny: GraphModel) -> Sentence:
+    """Return a sentence of half a second."""
+    [made] = make_sentences(tiny, [0.5])
+    return made
+
+
+@pytest.fixture(scope="module")
+def reference(tiny: GraphModel, sentence: Sentence) -> list[Spoken]:
+    """Return what the tiny voice makes of it."""
+    return speak(tiny.files().weights[0], [sentence], _PIPER)
+
+
+def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(
+    tiny: GraphModel, sentence: Sentence, reference: list[Spoken]
+) -> None:
     again = speak(tiny.files().weights[0], [sentence], _PIPER, reference)
     assert sentence.tokens == round(0.5 * tiny.sample_rate / 256 / 2.5)
     assert compare(reference, again).snr_db is None  # no difference at all
     assert compare(reference, again).kept_durations == 1.0
 
 
-def test_given_durations_are_spoken(tiny: GraphModel, tmp_path: Path) -> None:
+def test_given_durations_are_spoken(
+    tiny: GraphModel, sentence: Sentence, reference: list[Spoken], tmp_path: Path
+) -> None:
     """A candidate that predicts other durations is still run with the reference's."""
-    [sentence] = make_sentences(tiny, [0.5])
-    reference = speak(tiny.files().weights[0], [sentence], _PIPER)
     changed = onnx.load(tiny.files().weights[0])
     ceil = next(node for node in changed.graph.node if node.op_type == "Ceil")
     slower = onnx.helper.make_node("Add", [ceil.input[0], ceil.input[0]], ["slower"])

@@ -25,6 +25,7 @@ def report(tmp_path: Path) -> Callable[..., str]:
     def write(*, wer: float = 0.13, interval: tuple[float, float] = (1.5, 1.7)) -> str:
         document: dict[str, Any] = json.loads(_SHIPPED.read_text(encoding="utf-8"))
         document["wer"] |= {"reference": wer, "interval": [-0.01, 0.004]}
+        del document["utterances"][20:]
         document["latency"] |= {"ratio": 1.6, "interval": [*interval]}
         path = tmp_path / "report.json"
         path.write_text(json.dumps(document), encoding="utf-8")

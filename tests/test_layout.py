@@ -8,6 +8,7 @@ import sys
 import tomllib
 import zipfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,9 +66,14 @@ def _modules(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*.py") if "__pycache__" not in p.parts)
 
 
+@cache
+def _tree(module: Path) -> ast.Module:
+    return ast.parse(module.read_text(encoding="utf-8"))
+
+
 def _imported_layers(module: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(module)):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
             # `from tts_compress import x` reaches whatever x is, so it counts as x.
@@ -191,12 +197,11 @@ def test_unknown_public_name_is_an_attribute_error() -> None:
         _ = tts_compress.squash
 
 
-@pytest.mark.parametrize("module", _modules(PACKAGE), ids=lambda p: str(p.relative_to(PACKAGE)))
-def test_module_is_small_documented_and_named_for_something(module: Path) -> None:
-    text = module.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= 500
-    assert module.stem not in _NAMES_OF_NOTHING
-    assert ast.get_docstring(ast.parse(text))
+def test_modules_are_small_documented_and_named_for_something() -> None:
+    for module in _modules(PACKAGE):
+        assert module.read_text(encoding="utf-8").count("\n") <= 500, module
+        assert module.stem not in _NAMES_OF_NOTHING, module
+        assert ast.get_docstring(_tree(module)), module
 
 
 def test_values_are_called_what_they_are() -> None:
@@ -210,7 +215,7 @@ def test_values_are_called_what_they_are() -> None:
 
 
 def _bindings(module: Path) -> Iterator[tuple[ast.Name | ast.arg, str]]:
-    for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+    for node in ast.walk(_tree(module)):
         if isinstance(node, ast.arg):
             yield node, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -220,7 +225,7 @@ def _bindings(module: Path) -> Iterator[tuple[ast.Name | ast.arg, str]]:
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
     for module in _modules(PACKAGE):
-        for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
+        for node in ast.walk(_tree(module)):
             if isinstance(node, ast.ClassDef):
                 places.setdefault(node.name, []).append(str(module.relative_to(PACKAGE)))
     shared = {name: modules for name, modules in places.items() if len(modules) > 1}

@@ -19,13 +19,13 @@ from scipy.stats import binom, binomtest
 from tts_compress.audio import Audio
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, TTSCompressWarning
-from tts_compress.evaluation.abx import add_hiss, at_level, make_test
 from tts_compress.evaluation.listening import (
     chance,
     detectable_share,
     join_listeners,
     share_interval,
 )
+from tts_compress.evaluation.page_audio import add_hiss, at_level, make_test
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.samples import write_float_wav
 

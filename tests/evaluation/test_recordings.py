@@ -21,9 +21,9 @@ from tts_compress.evaluation.suite import Suite, read_suite
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TEXTS = {f"u{number:02d}": entry for number, entry in enumerate(read_suite("en-quick").utterances)}
+_TEXTS = {f"u{n:02d}": entry for n, entry in enumerate(read_suite("en-quick").utterances[:6])}
 _WORDS = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
-_SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=3, timing_texts=1)
+_SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=1, timing_texts=1)
 
 
 @pytest.fixture(scope="module")
@@ -58,21 +58,21 @@ def test_folders_have_the_values_that_the_models_have(
     spoken: dict[str, Audio], demo: Path, tmp_path: Path
 ) -> None:
     """Sound is the same whichever way it came; size and speed are not there."""
-    few = dict(list(spoken.items())[:12])
+    few = dict(list(spoken.items())[:3])
     texts = tmp_path / "texts.tsv"
     lines = [f"{name}\t{_TEXTS[name].text}\t{_WORDS[name]}" for name in few]
     texts.write_text("\n".join(lines), encoding="utf-8")
     folder = _write(tmp_path / "fp32", few)
     report = evaluate_audio(folder, folder, texts, output=tmp_path / "report", options=_SILENT_EARS)
     suite = read_suite("en-quick")
-    some = suite.model_copy(update={"utterances": suite.utterances[:12], "seeds": (0,)})
+    some = suite.model_copy(update={"utterances": suite.utterances[:3], "seeds": (0,)})
     models = evaluate(
         demo, demo, suite=Suite.model_validate(some.model_dump()), options=_SILENT_EARS
     )
     assert report.signal == models.signal
     assert report.health == models.health
     assert {**report.damage.counts, **models.damage.counts} == {}
-    assert report.damage.rate.below == models.damage.rate.below == pytest.approx(0.221, abs=1e-3)
+    assert report.damage.rate.below == models.damage.rate.below == pytest.approx(0.632, abs=1e-3)
     assert (report.size, report.latency, report.memory) == (None, None, None)
     written = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "Recordings of the candidate against those of the reference" in written
@@ -82,10 +82,9 @@ def test_folders_have_the_values_that_the_models_have(
 
 def test_arrays_and_a_port_are_told_apart(spoken: dict[str, Audio], tmp_path: Path) -> None:
     """The port adds noise, and compression nothing."""
-    texts = {name: _WORDS[name] for name in spoken}
     noisy = {name: _noisy(audio) for name, audio in spoken.items()}
     options = EvaluationOptions(recognizer="none", port=_write(tmp_path / "port", noisy))
-    report = evaluate_audio(spoken, noisy, texts, options=options)
+    report = evaluate_audio(spoken, noisy, _WORDS, options=options)
     assert report.blame is not None
     values = {part.component: part.values["distortion.value"] for part in report.blame.parts}
     assert [part.component for part in report.blame.parts] == ["port", "quantization"]
@@ -107,12 +106,9 @@ def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_pat
 
 def test_single_renderings_with_other_noise_have_no_distortion(spoken: dict[str, Audio]) -> None:
     """Piper's program draws new noise each time; that was said to be worse than a telephone."""
-    few = list(spoken)[:12]
     voice = load("demo")
-    texts = {name: _WORDS[name] for name in few}
-    before = {name: spoken[name] for name in few}
-    after = {name: voice.synthesize(_TEXTS[name].text, seed=1) for name in few}
-    report = evaluate_audio(before, after, texts, options=_SILENT_EARS)
+    after = {name: voice.synthesize(_TEXTS[name].text, seed=1) for name in spoken}
+    report = evaluate_audio(spoken, after, _WORDS, options=_SILENT_EARS)
     assert report.distortion is None
     assert any("a folder for each seed" in warning for warning in report.warnings)
     rows = {row.gate.metric: row for row in gate(report, read_gates("default")).rows}

@@ -70,9 +70,16 @@ def test_both_models_speak_the_suites_language(
     assert (found.reference.language, found.candidate.language) == ("en", "en")
 
 
-def test_another_language_is_refused_and_those_accepted_are_listed(
-    polyglot: Any, small_suite: Suite, fast_options: EvaluationOptions
+def test_another_language_is_refused_and_the_suites_that_fit_are_listed(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    small_suite: Suite,
+    fast_options: EvaluationOptions,
 ) -> None:
-    suite = small_suite.model_copy(update={"language": "fr"})
-    with pytest.raises(EvaluationError, match=r"speaks 'zh', 'en', and suite 'small' is in 'fr'"):
-        evaluate(polyglot, polyglot, suite=suite, options=fast_options)
+    voice = fake.load(fake_spec("two", kind="languages", languages=["de", "fr"]))
+    told = (
+        r"speaks 'de', 'fr', and suite 'small' is in 'en-us'; choose a suite of its language "
+        r"with --suite \(de-full, de-quick, fr-full, fr-quick\), or"
+    )
+    with pytest.raises(EvaluationError, match=told):
+        evaluate(voice, voice, suite=small_suite, options=fast_options)

@@ -90,15 +90,15 @@ def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) 
     assert dict(provenance(found))["Reference"]["speaker"] == "3 in turn, text by text"
 
 
-@pytest.mark.parametrize("named", ["cleo", "2"])
-def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path, named: str) -> None:
-    found = run(speaker=named, log=str(log))
+def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path) -> None:
+    """Here by its number."""
+    found = run(speaker="2", log=str(log))
     assert {row.speaker for row in found.utterances} == {*_spoken(log)} == {"cleo"}
     assert found.candidate.settings == found.reference.settings == {"speaker": "cleo"}
     assert not [row for row in summary_rows(found) if "speaker" in row.label]
 
 
-@pytest.mark.parametrize("chosen", [("ben", None), (None, "ben"), ("ben", "ben")])
+@pytest.mark.parametrize("chosen", [("ben", None), (None, "ben")])
 def test_a_model_that_was_told_its_speaker_keeps_it(
     run: Callable[..., Evaluation], log: Path, chosen: _Chosen
 ) -> None:

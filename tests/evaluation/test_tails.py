@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     from tts_compress.evaluation import Evaluation
 
-_TEXTS = {f"u{number:02d}": entry for number, entry in enumerate(read_suite("en-quick").utterances)}
+_SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)
+_SUITE = read_suite("en-quick").utterances
+_TEXTS = {f"u{n:02d}": _SUITE[n] for n in _SPOKEN}
 _RATE = 16_000
 
 
@@ -43,7 +45,7 @@ def _judged(
         else audio
         for name, audio in spoken.items()
     }
-    texts = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
+    texts = {name: _TEXTS[name].spoken or _TEXTS[name].text for name in spoken}
     options = EvaluationOptions(recognizer="none")
     report = evaluate_audio(spoken, candidate, texts, options=options)
     rows = gate(report, read_gates("default")).rows
@@ -121,9 +123,9 @@ def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) 
     }
     changes = {name: change for name, (_, change) in planted.items()}
     report, failed = _judged(spoken, changes)
-    spoken_as = {said.index: said.observed["damage"][0] for said in report.utterances}
+    damage = {_SPOKEN[said.index]: said.observed["damage"][0] for said in report.utterances}
     for name, (kind, _) in planted.items():
-        assert spoken_as[int(name[1:])][kind][0] > MARGINS[kind], kind
+        assert damage[int(name[1:])][kind][0] > MARGINS[kind], kind
         # A fault may have a second name: muffled high frequencies are dropped sound, too.
         assert report.damage.findings[kind].utterances in {1, 2}, kind
         assert f"damage.{kind}.utterances" in failed

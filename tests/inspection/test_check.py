@@ -208,9 +208,12 @@ def test_a_runtime_is_one_file(tmp_path: Path, open_graph: Callable[..., Any]) -
     ],
 )
 def test_bad_names_are_refused(
-    name: str, said: str, demo: Path, capsys: pytest.CaptureFixture[str]
+    name: str,
+    said: str,
+    open_graph: Callable[[onnx.ModelProto], Any],
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["check", str(demo), "--runtime", name]) == 2
+    assert main(["check", open_graph(_GRAPHS["float"]).spec, "--runtime", name]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -232,16 +235,16 @@ def test_a_graph_that_onnxruntime_here_does_not_open_does_not_play(
 
 
 def test_a_release_that_is_not_known_is_said_so(
-    demo: Path, capsys: pytest.CaptureFixture[str]
+    open_graph: Callable[[onnx.ModelProto], Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An answer about 1.31 to a question about 1.99 read as one about 1.99."""
-    newest = find_runtimes("onnxruntime")[0].release
-    assert main(["check", str(demo), "--runtime", "onnxruntime:1.99"]) == 0
+    newest, spec = find_runtimes("onnxruntime")[0].release, open_graph(_GRAPHS["float"]).spec
+    assert main(["check", spec, "--runtime", "onnxruntime:1.99"]) == 0
     assert f"1.99 is not known; judged as {newest}" in " ".join(capsys.readouterr().out.split())
-    assert main(["check", str(demo), "--runtime", "onnxruntime:1.99", "--json"]) == 0
+    assert main(["check", spec, "--runtime", "onnxruntime:1.99", "--json"]) == 0
     (verdict,) = json.loads(capsys.readouterr().out)["runtimes"]
     assert (verdict["release"], verdict["unknown_release"]) == (newest, "1.99")
-    assert main(["check", str(demo), "--runtime", f"onnxruntime:{newest}.1"]) == 0
+    assert main(["check", spec, "--runtime", f"onnxruntime:{newest}.1"]) == 0
     assert "not known" not in capsys.readouterr().out
 
 

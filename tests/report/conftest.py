@@ -16,7 +16,7 @@ from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics import cost, error_rates
 from tts_compress.evaluation.metrics.pacing import Duration
 from tts_compress.evaluation.metrics.signal import Health, MeanAndTail, Signal
-from tts_compress.evaluation.opus import encode_opus
+from tts_compress.evaluation.page_audio import encode_opus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,7 +13,7 @@ import pytest
 from tests.browser import PATHS, Browser
 from tts_compress.audio import Audio
 from tts_compress.cli import main
-from tts_compress.evaluation.abx import make_test
+from tts_compress.evaluation.page_audio import make_test
 from tts_compress.evaluation.samples import write_float_wav
 from tts_compress.report import render_html, write_report
 from tts_compress.report.listening import render_listening_page

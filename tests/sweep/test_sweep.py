@@ -106,7 +106,7 @@ def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
     """
     (tmp_path / "good.json").write_text("{}", encoding="utf-8")
     planned = plan_sweep(
-        write_plan(voices=["good.json"], schemes=["int8", "fp16", "bf16"], shards=1, seeds=[0]),
+        write_plan(voices=["good.json"], schemes=["int8", "fp16"], shards=1, seeds=[0]),
         Silent(),
     )
     with closing(runner(planned.plan)) as place:
@@ -122,7 +122,7 @@ def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
         found = merge(planned, Silent())
         (failed,) = found.failures
         assert (failed.voice, failed.scheme) == ("good", "fp16")
-        assert {entry.scheme for entry in found.entries} == {"int8", "bf16"}
+        assert [entry.scheme for entry in found.entries] == ["int8"]
         assert not found.is_complete
         page = (tmp_path / "plan-out" / "index.html").read_text("utf-8")
         assert failed.reason[:60] in html.unescape(page)

@@ -100,7 +100,11 @@ def test_it_compiles_into_one_graph(small: nn.Module) -> None:
         torch.testing.assert_close(compiled(IDS).detach(), expected)
 
 
-@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize(
+    ("small", "strict"),
+    [*((scheme, False) for scheme in SCHEMES), ("int8-static", True)],  # strict: as one graph above
+    indirect=["small"],
+)
 def test_it_is_exported_saved_and_read(small: nn.Module, strict: bool) -> None:
     program = torch.export.export(small, (IDS,), strict=strict)
     file = io.BytesIO()

@@ -14,9 +14,10 @@ from textwrap import dedent, indent
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
-from tts_compress.errors import ArtifactError, ModelError, nearest
+from tts_compress.errors import ArtifactError, ModelError, nearest, reason
 from tts_compress.models.execution import Execution
 from tts_compress.options import USAGE
+from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -227,6 +228,21 @@ def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> 
         raise ArtifactError(
             f"'{options.output}' has a {kind}; use --force to replace it{remark}, or another output"
         )
+
+
+def check_replaceable(path: Path, *, force: bool) -> None:
+    """Refuse an output that exists; with `force` only where it is no WAV file, such as a model."""
+    if not path.exists():
+        return
+    if not force:
+        raise ArtifactError(f"'{path}' exists; use --force to replace it")
+    try:
+        with open_file(path, MOST_AUDIO_BYTES) as file:
+            beginning = file.read(4)
+    except (OSError, ValueError) as error:
+        raise ArtifactError(f"cannot replace '{path}': {reason(error)}") from error
+    if beginning not in (b"RIFF", b""):
+        raise ArtifactError(f"'{path}' is no WAV file, so it is not replaced; give another output")
 
 
 def prompted(model: ModelT, options: Namespace) -> ModelT:

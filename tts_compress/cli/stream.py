@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.command import MODEL, Command, Option, Output, streaming
+from tts_compress.cli.command import MODEL, Command, Option, Output, check_replaceable, streaming
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
@@ -28,7 +28,6 @@ COMMAND = Command(
 def run(options: Namespace) -> Output:
     """Write the speech while it is made."""
     from tts_compress.audio import write_wav
-    from tts_compress.cli.synthesize import check_replaceable
     from tts_compress.models import load
     from tts_compress.models.base import Speaking
     from tts_compress.models.streaming import joined

@@ -7,7 +7,6 @@ Examples:
 """
 
 from argparse import Namespace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tts_compress.cli.command import (
@@ -17,12 +16,11 @@ from tts_compress.cli.command import (
     Command,
     Option,
     Output,
+    check_replaceable,
     options_from,
     prompted,
     required_output,
 )
-from tts_compress.errors import ArtifactError, reason
-from tts_compress.reading import MOST_AUDIO_BYTES, open_file
 
 if TYPE_CHECKING:
     from tts_compress.models.base import TTSModel
@@ -62,18 +60,3 @@ def run(options: Namespace) -> Output:
         {"audio": str(path), "seconds": seconds, "sample_rate": audio.sample_rate},
         [f"{seconds:.2f} s of speech: {path}"],
     )
-
-
-def check_replaceable(path: Path, *, force: bool) -> None:
-    """Refuse an output that exists; with `force` only where it is no WAV file, such as a model."""
-    if not path.exists():
-        return
-    if not force:
-        raise ArtifactError(f"'{path}' exists; use --force to replace it")
-    try:
-        with open_file(path, MOST_AUDIO_BYTES) as file:
-            beginning = file.read(4)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"cannot replace '{path}': {reason(error)}") from error
-    if beginning not in (b"RIFF", b""):
-        raise ArtifactError(f"'{path}' is no WAV file, so it is not replaced; give another output")

@@ -14,13 +14,12 @@ from threadpoolctl import threadpool_limits
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
-from tts_compress.evaluation.abx import make_test
 from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
 from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.opus import encode_pairs
+from tts_compress.evaluation.page_audio import encode_pairs, make_test
 from tts_compress.evaluation.pairs import AudioPairs, PairedSpeech, Run, UtterancePair
 from tts_compress.evaluation.result import (
     Blame,

@@ -144,7 +144,6 @@ def test_a_damaged_result_counts_as_missing(
         (("language", "language"), 8, True),
         (("language", "language"), 0, False),
         (("language", ""), 8, False),
-        (("", ""), 8, False),
     ],
 )
 @pytest.mark.usefixtures("untimed")
@@ -158,7 +157,7 @@ def test_only_language_models_are_compared_in_an_evaluation(
     """The document holds the results, and a gate can check them."""
     kinds, texts, measured = case
     models = [fake.load(fake_spec(f"m{i}", kind=kind, wrong=i)) for i, kind in enumerate(kinds)]
-    options = replace(fast_options, teacher_forced_texts=texts)
+    options = replace(fast_options, teacher_forced_texts=texts, seeds=(0,))
     found = evaluate(*models, suite=small_suite, options=options)
     assert (found.teacher_forced is not None) == measured
     gate = Gate(metric="teacher_forced.agreement", limit=0.5, direction="at-least", kind="absolute")

@@ -143,6 +143,12 @@ def opened(case: RecognizerCase, request: pytest.FixtureRequest) -> Callable[[],
 
 
 @pytest.fixture(scope="module")
+def ears(opened: Callable[[], Recognizer]) -> Recognizer:
+    """Return the recognizer with its model."""
+    return opened()
+
+
+@pytest.fixture(scope="module")
 def heard(
     case: RecognizerCase, sounds: list[Audio], request: pytest.FixtureRequest
 ) -> Sequence[Audio]:
@@ -151,13 +157,16 @@ def heard(
 
 
 def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
-    case: RecognizerCase, opened: Callable[[], Recognizer], heard: Sequence[Audio]
+    case: RecognizerCase,
+    ears: Recognizer,
+    opened: Callable[[], Recognizer],
+    heard: Sequence[Audio],
 ) -> None:
     """In any order, in any process; finished transcripts are kept by the description.
 
     Moonshine's own call for a whole sound hears "You" in the noise, behind other sounds.
     """
-    ears, again = opened(), opened()
+    again = opened()
     first = [ears.transcribe(audio) for audio in heard]
     assert all(first[:2])
     assert len({*first[:2]}) == 2
@@ -168,10 +177,9 @@ def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
 
 
 def test_broken_audio_is_a_finding_not_a_crash(
-    case: RecognizerCase, opened: Callable[[], Recognizer], heard: Sequence[Audio]
+    case: RecognizerCase, ears: Recognizer, heard: Sequence[Audio]
 ) -> None:
     """No more than a word or two of a trained model, and the next transcript does not change."""
-    ears = opened()
     before = ears.transcribe(heard[0])
     for name, samples in _BROKEN.items():
         found = ears.transcribe(Audio(samples=np.array(samples, np.float32), sample_rate=22_050))

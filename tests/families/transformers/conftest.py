@@ -340,7 +340,7 @@ def csm_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path
         codec_config=codec,
     )
     model = transformers.CsmForConditionalGeneration(config).eval()
-    model.generation_config = transformers.GenerationConfig(do_sample=True, max_new_tokens=30)
+    model.generation_config = transformers.GenerationConfig(do_sample=True, max_new_tokens=12)
     with torch.no_grad():
         for part in model.codec_model.modules():
             if hasattr(part, "embed_sum"):

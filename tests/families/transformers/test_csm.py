@@ -26,7 +26,7 @@ def test_it_speaks_as_the_official_object(csm: Any, csm_dir: Path, transformers:
 
 
 def test_speech_and_text_are_bounded(csm: Any, csm_dir: Path, tmp_path: Path) -> None:
-    with pytest.raises(TextError, match="give a text of 1 to 226"):
+    with pytest.raises(TextError, match="give a text of 1 to 244"):
         csm.synthesize("again " * 50, seed=0)
     voice = shutil.copytree(csm_dir, tmp_path / "voice")
     settings = json.loads((voice / "generation_config.json").read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""Cost of running a model: size, latency, real-time factor, memory, time to open."""
+"""Cost of running a model: size, latency, first sound, real-time factor, memory, time to open."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -33,6 +33,7 @@ from tts_compress.evaluation.stages import Timings
 T = TypeVar("T")
 
 _FASTER = ("faster", "slower")
+_SOONER = ("sooner", "later")
 _BYTES = ("peak_bytes", "idle_bytes", "model_bytes")
 
 
@@ -287,6 +288,20 @@ def _ratio_rows(
     return [ratio_row(label, values, show, words)]
 
 
+def _first_sounds(run: Run) -> LatencyComparison:
+    """Return the times until the first sound of interleaved runs."""
+    timings = [t.model_copy(update={"spent": t.first or t.spent}) for t in run.timings]
+    return compare_timings(timings[0], timings[1], run.options)
+
+
+def _first_sound_rows(first: LatencyComparison, _: object) -> list[Row]:
+    show, before, after = formatting.milliseconds, first.reference, first.candidate
+    middle = ratio_row("First sound, p50", (before.p50_ms, after.p50_ms), show, _SOONER)
+    interval = f" ({first.interval_in_words})" if first.interval_in_words else ""
+    tail = ratio_row("First sound, p95", (before.p95_ms, after.p95_ms), show, _SOONER)
+    return [replace(middle, change=f"{middle.change}{interval}"), tail]
+
+
 METRICS = (
     Metric(
         name="size",
@@ -359,5 +374,21 @@ METRICS = (
             lambda timings: LoadTime(open_ms=median(one.open_s for one in timings.fresh) * 1e3),
         ),
         rows=partial(_ratio_rows, "Load time", "open_ms", formatting.milliseconds, _FASTER),
+    ),
+    Metric(
+        name="first_audio",
+        group="cost",
+        result=LatencyComparison,
+        optional=True,
+        compute=_first_sounds,
+        rows=_first_sound_rows,
+        figures={
+            "candidate.p95_ms": Figure("time until the first sound, p95", formatting.milliseconds),
+            **dict.fromkeys(("ratio", "interval"), Figure("first sound, times as soon")),
+        },
+        terms={
+            "First sound": "time until the first chunk of a voice in stages (`export --stream`), "
+            "the first sentence of piper, or the whole text of other players.",
+        },
     ),
 )

@@ -24,7 +24,6 @@ from tts_compress.models.pretrained import (
 from tts_compress.models.speakers import find_speaker
 from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel, restore_weights
 from tts_compress.models.transformers import FAMILY
-from tts_compress.models.transformers.csm import CSM
 from tts_compress.models.transformers.files import (
     PRESET,
     SPEAKER,
@@ -35,9 +34,6 @@ from tts_compress.models.transformers.files import (
     find_source,
 )
 from tts_compress.models.transformers.systems import SYSTEMS, System, Voice, read_tokenizer
-
-_KINDS = {**SYSTEMS, "csm": CSM}
-"""By the `model_type` in `config.json`; `files.KINDS` lists their names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +53,7 @@ class VoiceNetworks:
 
 def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNetworks:
     """Read an original, or an artifact whose weights are never larger than stored."""
-    directory, system = source.directory, _KINDS[source.kind]
+    directory, system = source.directory, SYSTEMS[source.kind]
     if (directory / MANIFEST_NAME).is_file():
         root = restore_weights(build_skeleton(source, system), layers, directory / WEIGHTS)
     else:
@@ -136,13 +132,13 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
     find = find_source
     read = load_networks
     roles: ClassVar = {
-        name: role for system in _KINDS.values() for name, role in system.roles.items()
+        name: role for system in SYSTEMS.values() for name, role in system.roles.items()
     }
 
     @property
     def system(self) -> System:
         """The kind of voice it is."""
-        return _KINDS[self.source.kind]
+        return SYSTEMS[self.source.kind]
 
     @property
     def sample_rate(self) -> int:

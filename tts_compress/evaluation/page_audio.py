@@ -1,10 +1,19 @@
-"""Audio for inside the page: Opus in Ogg, of the utterances that a reader wants to hear first."""
+"""Audio for inside pages: Opus of a report's utterances, FLAC of a blind listening test.
 
+A report has the utterances that a reader wants to hear first. A test has pairs of one level, and
+damaged copies that all must hear; it is lossless (16 bits, which every browser plays): Opus adds
+more to both voices than 8-bit weights do to one.
+"""
+
+import hashlib
 import io
+import json
 import math
 import warnings
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -12,6 +21,7 @@ import numpy as np
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.errors import TTSCompressWarning
+from tts_compress.evaluation.listening import ListeningTest, SoundPair
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import UtterancePair
@@ -30,6 +40,17 @@ _RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 _ROLES = ("reference", "candidate")
 _SERIAL = (1).to_bytes(4, "little")
+
+_MOST_PAIRS = 20
+_CATCHES = 4
+_MOST_PAIR_S = 20.0
+"""Nobody remembers longer sounds well enough to compare them; and the page must not grow large."""
+
+_LOUDNESS = 0.05
+"""Level of each sound, 26 dB below full scale, as in tests by ITU-T P.800."""
+
+_HISS = 0.25
+"""Level of the noise in a damaged copy, as a share of the speech's: 12 dB below it."""
 
 
 def encode_pairs(
@@ -136,3 +157,83 @@ def _checksums() -> tuple[int, ...]:
             value = value << 1 ^ (0x104C11DB7 if value & 0x80000000 else 0)
         checksums.append(value)
     return tuple(checksums)
+
+
+def make_test(
+    origin: Sequence[str], pairs: Sequence[UtterancePair], audios: Mapping[str, Path]
+) -> ListeningTest | None:
+    """Return a test of up to 20 pairs from the shortest to the longest, and four damaged copies.
+
+    None, and a warning, where no pair can be compared.
+
+    Args:
+        origin: Hashes of the models and of the suite.
+        pairs: What was spoken. The other seeds of a text are heard where texts are few.
+        audios: WAV files by hash.
+    """
+    texts = list({pair.index: pair for pair in reversed(pairs)}.values())
+    asked = texts if len(texts) >= _MOST_PAIRS else pairs
+    different = [pair for pair in asked if len(set(_hashes(pair))) > 1]
+    fit = [
+        pair for pair in different if 0 < min(_lengths(pair)) <= max(_lengths(pair)) < _MOST_PAIR_S
+    ]
+    if not fit:
+        warnings.warn(
+            f"no listening test: {len(asked) - len(different)} of {len(asked)} pairs are identical "
+            f"sample by sample, others empty or longer than {_MOST_PAIR_S:g} s",
+            TTSCompressWarning,
+            stacklevel=2,
+        )
+        return None
+    fit.sort(key=_lengths)
+    chosen = [fit[round(n)] for n in np.linspace(0, len(fit) - 1, min(len(fit), _MOST_PAIRS))]
+    caught = [chosen[n * len(chosen) // _CATCHES] for n in range(_CATCHES)]
+    sounds = []
+    for pair, catch in (*((pair, False) for pair in chosen), *((pair, True) for pair in caught)):
+        before, after = (at_level(read_wav(audios[key])) for key in _hashes(pair))
+        both = _encode_flac(before), _encode_flac(add_hiss(before) if catch else after)
+        sounds.append(SoundPair(index=pair.index, seed=pair.seed, catch=catch, sounds=both))
+    content = json.dumps([*origin, *map(_hashes, chosen)])
+    return ListeningTest(
+        test=hashlib.sha256(content.encode()).hexdigest()[:16],
+        identical=len(asked) - len(different),
+        pairs=tuple(sounds),
+    )
+
+
+def _hashes(pair: UtterancePair) -> tuple[str, str]:
+    return pair.audio["reference"], pair.audio["candidate"]
+
+
+def _lengths(pair: UtterancePair) -> tuple[float, float]:
+    return pair.seconds["reference"], pair.seconds["candidate"]
+
+
+def at_level(audio: Audio) -> Audio:
+    """Return the audio 26 dB below full scale; silence stays silent.
+
+    The level is of blocks of 0.4 s that are less than 10 dB below the mean of all, as loudness by
+    ITU-R BS.1770 is gated, without its weighting of frequencies: pauses do not count.
+    """
+    samples = finite_samples(audio, audio.sample_rate)
+    block = round(0.4 * audio.sample_rate)
+    power = np.square(np.pad(samples, (0, max(0, block - len(samples)))), dtype=np.float64)
+    blocks = np.lib.stride_tricks.sliding_window_view(power, block)[:: block // 4].mean(axis=1)
+    level = np.sqrt(blocks[blocks >= 0.1 * blocks.mean()].mean())
+    return replace(audio, samples=samples * np.float32(_LOUDNESS / level) if level else samples)
+
+
+def add_hiss(audio: Audio) -> Audio:
+    """Return the audio with white noise that nobody can miss; the same audio gives the same."""
+    noise = np.random.default_rng(len(audio.samples)).standard_normal(len(audio.samples))
+    samples = audio.samples + _HISS * _LOUDNESS * noise
+    return replace(audio, samples=samples.astype(np.float32))
+
+
+def _encode_flac(audio: Audio) -> str:
+    """Return FLAC in base64; libsndfile clips what is beyond full scale."""
+    import soundfile
+
+    content = io.BytesIO()
+    soundfile.write(content, audio.samples, audio.sample_rate, format="FLAC", subtype="PCM_16")
+    return b64encode(content.getvalue()).decode()

@@ -14,7 +14,12 @@ from tts_compress.audio import Audio, resample
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.opus import LONGEST_S, choose_utterances, encode_opus, encode_pairs
+from tts_compress.evaluation.page_audio import (
+    LONGEST_S,
+    choose_utterances,
+    encode_opus,
+    encode_pairs,
+)
 from tts_compress.numerics.spectra import log_mel_distance
 
 
