@@ -356,3 +356,54 @@ def csm_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path
 def csm(csm_dir: Path) -> Any:
     """Return that voice, loaded; it is never modified."""
     return load(f"transformers:{csm_dir}")
+
+
+@pytest.fixture(scope="session")
+def dia_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny Dia with its codec; do not write into it."""
+    import torch
+
+    torch.manual_seed(0)
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "head_dim": 32}
+    sizes |= {"hidden_size": 64, "intermediate_size": 128, "max_position_embeddings": 256}
+    special = {"bos_token_id": 66, "eos_token_id": 64, "pad_token_id": 65}
+    decoder = {f"cross_{name}": sizes[name] for name in ("num_attention_heads", "head_dim")}
+    config = transformers.DiaConfig(
+        encoder_config={**sizes, "num_key_value_heads": 2},
+        decoder_config={
+            **sizes,
+            **decoder,
+            "num_key_value_heads": 1,
+            "cross_num_key_value_heads": 2,
+            "cross_hidden_size": 64,
+            "num_channels": 3,
+            "vocab_size": 68,
+            **special,
+        },
+        delay_pattern=[0, 2, 3],
+    )
+    model = transformers.DiaForConditionalGeneration(config).eval()
+    model.generation_config = transformers.GenerationConfig(
+        do_sample=True, max_length=30, guidance_scale=3.0, temperature=1.8, top_k=45, **special
+    )
+    codec = transformers.DacConfig(
+        encoder_hidden_size=8,
+        decoder_hidden_size=64,
+        downsampling_ratios=[2, 4],
+        upsampling_ratios=[4, 2],
+        n_codebooks=3,
+        codebook_size=64,
+        codebook_dim=4,
+        sampling_rate=2400,
+    )
+    directory = tmp_path_factory.mktemp("dia") / "tiny"
+    model.save_pretrained(directory)
+    transformers.DacModel(codec).eval().save_pretrained(directory / "vocoder")
+    transformers.DiaTokenizer().save_pretrained(directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def dia(dia_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{dia_dir}")

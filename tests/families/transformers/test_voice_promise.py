@@ -64,6 +64,20 @@ def _check_csm(request: pytest.FixtureRequest, model: Any, again: Any, scheme: s
     assert layers["lm_head"] == layers["embed_text_tokens"] == "none"
 
 
+def _check_dia(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """Heads, tables and codes keep their arithmetic, and so do convolutions, which would hiss."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("encoder.layers.0.self_attention", "decoder.layers.1.cross_attention"):
+        assert layers[f"model.{part}.q_proj"] == wanted.get(scheme, "none")
+    kept = [name for name in layers if name.startswith(("logits", "vocoder.q", "model.decoder.e"))]
+    assert len(kept) >= 5
+    assert {layers[name] for name in kept} == {"none"}
+    if scheme in {"int8", "int8-static", "bf16"}:
+        assert layers["vocoder.decoder.conv1"] == "none"
+
+
 def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
     return Commanded(
         spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
@@ -159,4 +173,27 @@ class TestCsm(FamilyPromises):
         saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_csm,
         commanded=_commanded("csm_dir", "backbone_model", "depth_decoder"),
+    )
+
+
+class TestDia(FamilyPromises):
+    """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="dia",
+        text="call at ten",
+        schemes={
+            name: SchemePromise(share=0.8)
+            for name in (
+                *("fp16", "bf16", "int8", "int8-static", "int8-weight-only"),
+                *("int4-weight-only", "int4-gptq"),
+            )
+        },
+        seeds=(0, 1),
+        slow=True,
+        untried=_UNTRIED,
+        saved_again=False,  # its tokenizer's settings are written in another form
+        check=_check_dia,
+        commanded=_commanded("dia_dir", "model.decoder"),
     )

@@ -25,11 +25,15 @@ SPEAKER = "speaker.npy"
 PRESET = "speaker.npz"
 """Optional file with the voice preset of Bark: tokens of a speech to go on from."""
 
-KINDS = ("bark", "csm", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
+KINDS = ("bark", "csm", "dia", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
 """Values of `model_type` in `config.json` that are spoken with."""
 
-_WITH_VOCODER = ("speecht5",)
-"""Kinds whose vocoder is a model of its own."""
+_VOCODERS = {
+    "dia": ("dac", "descript/dac_44khz"),
+    "speecht5": ("speecht5_hifigan", "microsoft/speecht5_hifigan"),
+}
+"""Kinds whose vocoder is a model of its own: its `model_type`, and the one on the hub that
+transformers' pipeline or processor takes."""
 
 VOCODER = "vocoder"
 """Folder of the vocoder within that of the voice, where it is a model of its own."""
@@ -37,7 +41,6 @@ VOCODER = "vocoder"
 VOCODER_CONFIG = "vocoder_config.json"
 """Its settings in an artifact, whose one file of weights holds both."""
 
-_DEFAULT_VOCODER = "microsoft/speecht5_hifigan"  # the one that transformers' pipeline takes
 _FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", SPEAKER, PRESET)
 _MAX_SPEAKER_BYTES = 1 << 20
 _PROMPTS = {"semantic_prompt": 1, "coarse_prompt": 2, "fine_prompt": 2}  # dimensions by name
@@ -175,10 +178,8 @@ class VoiceSource:
         if self.vocoder is not None:
             find_weights(self.vocoder)
             kind = read_json(self._existing(CONFIG, self.vocoder)).get("model_type")
-            if kind != f"{self.kind}_hifigan":
-                raise ModelError(
-                    f"'{self.vocoder}' is of type {kind!r}; accepted: {self.kind}_hifigan"
-                )
+            if kind != (accepted := _VOCODERS[self.kind][0]):
+                raise ModelError(f"'{self.vocoder}' is of type {kind!r}; accepted: {accepted}")
 
     def _tokenizer(self) -> dict[str, Any]:
         path = self._existing(TOKENIZER)
@@ -209,10 +210,10 @@ def find_source(place: str) -> VoiceSource:
         own, comma, named = place, "", ""
     source = VoiceSource(directory=_fetch(own, "facebook/mms-tts-eng"))
     kind, directory = source.kind, source.directory
-    if kind in _WITH_VOCODER and not (directory / VOCODER_CONFIG).is_file():
-        within = directory / VOCODER
-        default = str(within) if within.is_dir() else _DEFAULT_VOCODER
-        source = replace(source, vocoder=_fetch(named or default, _DEFAULT_VOCODER))
+    if kind in _VOCODERS and not (directory / VOCODER_CONFIG).is_file():
+        within, (_, published) = directory / VOCODER, _VOCODERS[kind]
+        default = str(within) if within.is_dir() else published
+        source = replace(source, vocoder=_fetch(named or default, published))
     elif comma:
         raise ModelError(f"'{own}' needs no vocoder; leave ',{named}' out")
     source.check()

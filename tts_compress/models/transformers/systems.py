@@ -346,11 +346,58 @@ _CSM = System(
 """CSM: a language model of the first codebook, one of the others, and Mimi (Sesame, 2025)."""
 
 
+def _speak_dia(voice: Voice, text: str) -> Tensor:
+    """Return the samples of a text, said by the first speaker, by the official processor."""
+    import transformers
+
+    root, config = voice.root, voice.root.config
+    said = f"[S1] {text}"
+    tokenize(voice, said, config.encoder_config.vocab_size, _positions(config.encoder_config))
+    settings, room = root.generation_config, _positions(config.decoder_config)
+    longest = settings.max_new_tokens or settings.max_length
+    if not longest or not longest + max(config.delay_pattern) < room:
+        raise ModelError(
+            f"the model has max_length {longest!r} in its generation_config.json; give a number "
+            f"below its {room} positions, less the delay of the last codebook"
+        )
+    special = {
+        f"{name}_token_id": getattr(config.decoder_config, f"{name}_token_id")
+        for name in ("bos", "eos", "pad")
+    }
+    audio = {**special, "delay_pattern": config.delay_pattern}
+    features = transformers.DiaFeatureExtractor(sampling_rate=root.vocoder.config.sampling_rate)
+    processor = transformers.DiaProcessor(features, voice.tokenizer, root.vocoder)
+    inputs = processor(text=[said], **audio).to(root.device)
+    samples: Tensor = processor.decode(root.generate(**inputs), **audio)
+    return samples.reshape(-1)
+
+
+def _positions(config: Any) -> int:
+    return int(config.max_position_embeddings)
+
+
+_DIA = System(
+    class_name="DiaForConditionalGeneration",
+    vocoder="DacModel",
+    roles={
+        "model.encoder": "text encoder",
+        "model.decoder": "language model of all codebooks",
+        "logits_dense": "heads of all codebooks",
+        "vocoder": "audio codec",
+    },
+    objectives=(Objective(module="vocoder.decoder", loss="waveform"),),
+    sample_rate=lambda source: source.sample_rate("", 44_100),
+    speak=_speak_dia,
+)
+"""Dia: a text encoder, one language model of nine codebooks, and DAC (Nari Labs, 2025)."""
+
+
 SYSTEMS: dict[str, System] = {
     "bark": _BARK,
     "fastspeech2_conformer_with_hifigan": _FASTSPEECH2,
     "speecht5": _SPEECHT5,
     "vits": _VITS,
     "csm": _CSM,
+    "dia": _DIA,
 }
 """Kinds of voices, by the `model_type` in `config.json`; `files.KINDS` lists their names."""
