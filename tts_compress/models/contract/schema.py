@@ -337,6 +337,12 @@ class Sample(Config):
     """Divides the scores of tokens that were drawn before where they are above 0, else multiplies
     them. Keskar et al., 2019, arXiv 1909.05858."""
 
+    after: str | None = None
+    """An output of tokens, such as a prompt's, that count as drawn before."""
+
+    greedy: int | None = Field(default=None, ge=0)
+    """A token that is taken wherever it is the most probable one, such as the end of speech."""
+
 
 class Until(Config):
     """The end of a loop: by a token, by a number, or by its longest length."""
@@ -468,6 +474,8 @@ def names_read(contract: Contract) -> Iterator[str]:
     yield from (size.output for size in contract.size.values())
     for until in contract.until.values():
         yield from filter(None, (until.output, until.latent))
+    for graph in (contract, *contract.then):
+        yield from (sample.after for sample in graph.sample.values() if sample.after)
     if contract.durations is not None:
         yield contract.durations
 
