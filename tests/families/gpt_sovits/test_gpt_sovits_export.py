@@ -12,6 +12,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
@@ -78,7 +79,7 @@ def make_pair(
         model = GptSovitsModel.open(spec, "gpt-sovits:tiny")
         head: Any = model.root().t2s.ar_predict_layer.weight
         with torch.no_grad():
-            head[END] = head[:END].mean(0) + 0.1 * head[7]
+            head[END] = 1.02 * head[213]  # which is drawn now and then
         folder = tmp_path_factory.mktemp("export") / version
         files = export(model, folder)
         assert [path.name for path in files] == [*GRAPHS, "export.json"]
@@ -126,14 +127,6 @@ def test_the_encoder_is_torchs(
         assert torch.equal(prompt, codes)
         assert len(set(codes[0].tolist())) > 1
         assert torch.allclose(style, wanted, atol=1e-4 * float(wanted.abs().max()))
-    assert not torch.allclose(wanted, _graph_style(pair, recording * 0.1, recording_16k), atol=1e-2)
-
-
-def _graph_style(pair: Pair, recording: Any, recording_16k: Any) -> Any:
-    ids, zeros = torch.ones(1, 6, dtype=torch.int64), torch.zeros(1, 1024, 6)
-    inputs = {"phones": ids, "bert": zeros, "prompt_phones": ids, "prompt_bert": zeros}
-    inputs |= {"recording": recording, "recording_16k": recording_16k}
-    return _graph(pair, "encoder", **inputs)[2]
 
 
 def test_the_language_model_is_torchs(pair: Pair) -> None:
@@ -201,7 +194,6 @@ def test_it_says_what_upstream_says(
         said = found[0][-counts[0] :]
         drawn = pair.voice.generate_tokens(PHONES, seed=seed).ids[1:, 0]
         kept = drawn[:-1] if drawn[-1] == END else drawn
-        # Without noise upstream draws among equals; the first is taken here.
         assert kept.tolist() == said.tolist(), seed
         lengths.add(len(kept))
         if seed is None:
@@ -210,7 +202,9 @@ def test_it_says_what_upstream_says(
             spoken = pair.voice.synthesize(PHONES, seed=None).samples
             assert np.allclose(spoken, sound.numpy(), atol=1e-4)
             assert sound.std() > 0.01
-    assert max(lengths) == STEPS > min(lengths) >= 11
+    assert len(lengths) > 2
+    assert min(lengths) >= 11
+    assert max(lengths) <= STEPS
 
 
 def test_noise_makes_the_sound_upstream_makes(
@@ -231,15 +225,14 @@ def test_noise_makes_the_sound_upstream_makes(
         sound = pair.root.vits.decode(said, _flat(PHONES), [spectrum])[0, 0].numpy()
     spoken = pair.voice.synthesize(PHONES, seed=2).samples
     assert np.allclose(spoken, sound, atol=1e-4)
-    assert not np.allclose(spoken, pair.voice.synthesize(PHONES, seed=3).samples[: len(sound)])
+    quiet = pair.voice.synthesize(PHONES, seed=None).samples
+    assert not np.allclose(spoken[:8_000], quiet[:8_000], atol=1e-2)
 
 
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int8"])
 def test_it_speaks_when_compressed(pair: Pair, tmp_path: Path, scheme: str) -> None:
     """Scores along the same tokens stay near, and equal weights of both graphs lie once."""
-    texts = tmp_path / "few.toml"
-    record_feeds(pair.model, ["please call again", "the door was open"], tmp_path)
-    (tmp_path / "calibration.toml").rename(texts)
+    (texts,) = record_feeds(pair.model, ["please call again", "the door was open"], tmp_path)
     calibration = texts if scheme == "int8" else None
     small: Any = load(compress(pair.voice, scheme, calibration=calibration).save(tmp_path / "out"))
     assert small.manifest.counts["MatMul int8/dynamic"] >= 2 * 2 * 4
@@ -251,8 +244,7 @@ def test_it_speaks_when_compressed(pair: Pair, tmp_path: Path, scheme: str) -> N
     assert len(audio.samples) % 1280 == 0
     said = pair.voice.generate_tokens(PHONES, seed=0)
     before, after = (voice.logits(PHONES, said) for voice in (pair.voice, small))
-    error = np.abs(after - before).max()
-    assert 0 < error < 0.1 * before[:, :, :END].std() * 10
+    assert 10 < snr_db(before[:, :, :END], after[:, :, :END]) < 60
     for name in GRAPHS:
         onnxruntime.InferenceSession(tmp_path / "out" / name)
 

@@ -142,6 +142,56 @@ def test_draws_are_those_of_transformers() -> None:
     assert near == drawn[:200]  # the same noise
 
 
+def test_a_token_that_is_most_probable_can_be_taken_whatever_the_noise() -> None:
+    """As GPT-SoVITS ends speech; others are drawn as ever, after the penalty."""
+    scores = np.zeros((1, 9), np.float32)
+    scores[0, 4] = 0.1
+    drawn = {
+        greedy: {
+            draw_tokens(Sample(logits="logits", greedy=greedy), scores, [], (seed,)).item()
+            for seed in range(50)
+        }
+        for greedy in (None, 3, 4)
+    }
+    assert drawn[4] == {4}
+    assert drawn[3] == drawn[None]
+    assert len(drawn[None]) > 5
+    again = Sample(logits="logits", greedy=4, repetition_penalty=2)
+    scores += 0.09
+    said = {draw_tokens(again, scores, [np.array([[4]])], (seed,)).item() for seed in range(50)}
+    assert len(said) > 5
+
+
+def test_a_prompt_counts_as_drawn(tokens: Any, copied: Callable[..., Path]) -> None:
+    """Here its tokens are those of the text, which are then as good as never said."""
+    old = 'sample.token = { logits = "logits", temperature = 0.9, top_k = 40 }'
+    new = old.replace("0.9", "0.9, repetition_penalty = 1000").replace(" }", ', after = "read" }')
+    path = copied("tokens", old, new)
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("Identity", ["ids"], ["read"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("read", 7, [1, "L"]))
+    onnx.save(model, path)
+    voice: Any = load(path)
+    assert voice.parts[""].lengths == {"read"}
+    read = {*_ids(TEXT), 31}
+    for seed in range(3):
+        first = tokens.generate_tokens(TEXT, seed=seed).ids[1, 0]
+        said = voice.generate_tokens(TEXT, seed=seed).ids[1:, 0]
+        assert said[0] == first  # of the graph before the loop, whose draws state nothing
+        assert not read.intersection(said[1:].tolist())
+    assert read.intersection(tokens.generate_tokens(TEXT, seed=0).ids[2:, 0].tolist())
+    with pytest.raises(ModelError, match=r"no token can be drawn of 'logits'.*'none'"):
+        load(copied_again(path)).synthesize(TEXT, seed=0)
+
+
+def copied_again(path: Path) -> Path:
+    """Return a voice whose contract names a prompt that no graph returns."""
+    contract = path.with_name("contract.toml")
+    text = contract.read_text("utf-8").replace('after = "read"', 'after = "none"')
+    contract.write_text(text, encoding="utf-8")
+    return path
+
+
 def test_prefill_and_decode_keep_their_weights_in_one_file(
     tokens: Any, files: Path, tmp_path: Path
 ) -> None:

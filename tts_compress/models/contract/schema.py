@@ -441,6 +441,12 @@ class Contract(GraphTable, ConfigFile):
         others = (table.input for table in self.then)
         return (self.input, *(table for table in others if isinstance(table, dict)))
 
+    @property
+    def prompts(self) -> frozenset[str]:
+        """Outputs of tokens that count as drawn; what decides them keeps FP32, as of durations."""
+        samples = (s for table in (self, *self.then) for s in table.sample.values())
+        return frozenset(sample.after for sample in samples if sample.after is not None)
+
     @model_validator(mode="after")
     def _is_complete(self) -> "Contract":
         roles = [table.role for table in self.input.values()]
@@ -474,8 +480,7 @@ def names_read(contract: Contract) -> Iterator[str]:
     yield from (size.output for size in contract.size.values())
     for until in contract.until.values():
         yield from filter(None, (until.output, until.latent))
-    for graph in (contract, *contract.then):
-        yield from (sample.after for sample in graph.sample.values() if sample.after)
+    yield from contract.prompts
     if contract.durations is not None:
         yield contract.durations
 
