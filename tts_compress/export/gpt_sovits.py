@@ -68,7 +68,8 @@ class Positions(nn.Module):
         times = first + torch.arange(x.shape[1])
         angles = times[:, None].to(self.rates.dtype) * self.rates
         waves = torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)
-        return x * self.scale + self.alpha * waves
+        placed: Tensor = x * self.scale + self.alpha * waves
+        return placed
 
 
 class Encoder(nn.Module):
@@ -85,7 +86,7 @@ class Encoder(nn.Module):
         self.frames = Frames(size, hop, data["win_length"], (size - hop) // 2)
         self.silence = int(data["sampling_rate"] * _SILENCE)
 
-    def forward(  # noqa: PLR0913, PLR0917  the graph's inputs
+    def forward(
         self,
         phones: Tensor,
         bert: Tensor,
@@ -115,7 +116,7 @@ class Encoder(nn.Module):
         return self.positions(text), prompt, self.ref_enc(spectrum.transpose(1, 2))
 
 
-class LanguageModel(nn.Module):
+class T2SGraph(nn.Module):
     """What both graphs of the language model share."""
 
     def __init__(self, t2s: Any) -> None:
@@ -154,7 +155,7 @@ def _attend(
     return block.norm2(x + block.down(torch.relu(block.up(x)))), key, value
 
 
-class Prefill(LanguageModel):
+class Prefill(T2SGraph):
     """The second graph: the text and the recording's tokens."""
 
     def forward(self, text: Tensor, prompt: Tensor) -> tuple[Tensor, ...]:
@@ -168,7 +169,7 @@ class Prefill(LanguageModel):
         return scores + self.ending, *states
 
 
-class Step(LanguageModel):
+class T2SStep(T2SGraph):
     """The third graph: one more token."""
 
     def forward(self, token: Tensor, length: Tensor, step: Tensor, *past: Tensor) -> Any:
@@ -256,7 +257,7 @@ def _write_language_model(t2s: Any, length: int, paths: Sequence[Path]) -> None:
     write_graph(Prefill(t2s).eval(), (text, token), first, outputs, paths[1])
     counts: Axes = {"token": {}, "length": {}, "step": {}}
     given = (token[:, :1], token[0, :1], token[0, :1], *past)
-    write_graph(Step(t2s).eval(), given, counts | read, outputs, paths[2])
+    write_graph(T2SStep(t2s).eval(), given, {**counts, **read}, outputs, paths[2])
     shared = SharedWeights(paths[1].with_name(_WEIGHTS))
     for path in paths[1:3]:
         shared.write(onnx.load(path), path)
@@ -290,10 +291,10 @@ def recording(model: TorchModel, directory: Path) -> Iterator[list[Path]]:
     _check(voice)
     path, texts = directory / "calibration.toml", list[str]()
 
-    def see(phones: Tensor, *_: Any, **__: Any) -> None:
+    def see(_latents: Tensor, _length: Tensor, phones: Tensor, *_: Any) -> None:
         texts.append(f"ids: {' '.join(map(str, phones[0].tolist()))}")
 
-    with observed(voice.root().vits.enc_p, "forward", lambda *a, **k: see(a[2])):
+    with observed(voice.root().vits.enc_p, "forward", see):
         yield [path]
     language = json.dumps(voice.options.text_lang)
     head = f'version = 1\nname = "calibration"\nlanguage = {language}\n'

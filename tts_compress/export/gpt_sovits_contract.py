@@ -130,9 +130,13 @@ def contract_text(voice: Any, phones: Sequence[int], *, is_spelled: bool) -> str
     t2s, options = voice.loaded.settings.t2s, voice.options
     end = t2s["model"]["EOS"]
     draw = {
-        **{"logits": "logits", "temperature": options.temperature, "top_k": options.top_k},
-        **{"top_p": options.top_p, "repetition_penalty": options.repetition_penalty},
-        **{"after": "prompt", "greedy": end},
+        "logits": "logits",
+        "temperature": options.temperature,
+        "top_k": options.top_k,
+        "top_p": options.top_p,
+        "repetition_penalty": options.repetition_penalty,
+        "after": "prompt",
+        "greedy": end,
     }
     language = _LANGUAGES.get(options.text_lang.removeprefix("all_"))
     steps = min(_STEPS_PER_SECOND * int(t2s["data"]["max_sec"]), _MOST_STEPS)

@@ -44,6 +44,7 @@ class Pair:
 
     @property
     def root(self) -> Any:
+        """The model's networks."""
         return self.model.root()
 
     def heard(self) -> tuple[Any, Any]:
@@ -77,7 +78,8 @@ def make_pair(
     def make(version: str) -> Pair:
         spec = f"{make_gpt_sovits(version)}?text_lang=en&prompt_lang=en"
         model = GptSovitsModel.open(spec, "gpt-sovits:tiny")
-        head: Any = model.root().t2s.ar_predict_layer.weight
+        root: Any = model.root()
+        head = root.t2s.ar_predict_layer.weight
         with torch.no_grad():
             head[END] = 1.02 * head[213]  # which is drawn now and then
         folder = tmp_path_factory.mktemp("export") / version
@@ -115,8 +117,11 @@ def test_the_encoder_is_torchs(
         text, prompt, style = _graph(
             pair,
             "encoder",
-            **{"phones": phones[:, 5:], "bert": bert[:, :, 5:], "prompt_bert": bert[:, :, :5]},
-            **{"prompt_phones": phones[:, :5], "recording": recording},
+            phones=phones[:, 5:],
+            bert=bert[:, :, 5:],
+            prompt_phones=phones[:, :5],
+            prompt_bert=bert[:, :, :5],
+            recording=recording,
             recording_16k=recording_16k,
         )
         with torch.no_grad():
@@ -229,6 +234,11 @@ def test_noise_makes_the_sound_upstream_makes(
     assert not np.allclose(spoken[:8_000], quiet[:8_000], atol=1e-2)
 
 
+def _prompt(voice: Any) -> Any:
+    """Return the tokens that a voice takes the recording for."""
+    return next(voice.calibration_calls([PHONES], seed=0, part="prefill"))["prompt"]
+
+
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int8"])
 def test_it_speaks_when_compressed(pair: Pair, tmp_path: Path, scheme: str) -> None:
     """Scores along the same tokens stay near, and equal weights of both graphs lie once."""
@@ -236,12 +246,14 @@ def test_it_speaks_when_compressed(pair: Pair, tmp_path: Path, scheme: str) -> N
     calibration = texts if scheme == "int8" else None
     small: Any = load(compress(pair.voice, scheme, calibration=calibration).save(tmp_path / "out"))
     assert small.manifest.counts["MatMul int8/dynamic"] >= 2 * 2 * 4
-    assert small.manifest.size_bytes < 0.35 * small.manifest.source.size_bytes
+    assert small.manifest.size_bytes < 0.4 * small.manifest.source.size_bytes
     audio = small.synthesize(PHONES, seed=0)
     assert audio.sample_rate == 32_000
     assert np.isfinite(audio.samples).all()
     assert audio.samples.std() > 0.01
     assert len(audio.samples) % 1280 == 0
+    heard = [_prompt(voice) for voice in (pair.voice, small)]
+    assert (heard[0] == heard[1]).mean() > 0.9  # the speech encoder computes in FP32
     said = pair.voice.generate_tokens(PHONES, seed=0)
     before, after = (voice.logits(PHONES, said) for voice in (pair.voice, small))
     assert 10 < snr_db(before[:, :, :END], after[:, :, :END]) < 60
@@ -251,7 +263,7 @@ def test_it_speaks_when_compressed(pair: Pair, tmp_path: Path, scheme: str) -> N
 
 def test_english_words_are_those_of_upstreams_dictionary(pair: Pair, official: Official) -> None:
     symbols = official.checkout.load("text.symbols2").symbols
-    spelled = "HH AH0 L OW1 , DH EH1 R .".split()
+    spelled = ["HH", "AH0", "L", "OW1", ",", "DH", "EH1", "R", "."]
     ids = f"ids: {' '.join(str(symbols.index(phone)) for phone in spelled)}"
     said = [pair.voice.synthesize(text, seed=1).samples for text in ("Hello; there", ids)]
     assert np.array_equal(*said)
