@@ -49,7 +49,7 @@ def export(model: TorchModel, directory: Path | str, *, force: bool = False) -> 
     """Write a model's graphs, and `export.json` with the settings to run them.
 
     Args:
-        model: An F5-TTS or Parler-TTS model that is not compressed; it is not changed.
+        model: An F5-TTS, GPT-SoVITS or Parler-TTS model that is not compressed; it is not changed.
         directory: The directory to create.
         force: Replace an earlier export.
 
