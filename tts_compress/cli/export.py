@@ -5,6 +5,7 @@ Examples:
     export out/kokoro-int8 --web --output out/kokoro-web
     export demo --fixed 64,128,256 --output out/demo-fixed
     export f5-tts:DIR --output out/f5-onnx --feeds en
+    export gpt-sovits:tts_infer.yaml?text_lang=en --output out/sovits-onnx
     export parler-tts:DIR --output out/dac-onnx
 """
 
@@ -18,13 +19,15 @@ COMMAND = Command(
     __doc__,
     Option(
         "model",
-        "'f5-tts:…' or 'parler-tts:…', not compressed; with --stream or --web any ONNX voice",
+        "'f5-tts:…', 'gpt-sovits:…' or 'parler-tts:…', not compressed; with --stream or --web any "
+        "ONNX voice",
     ),
     required_output("--output DIR", "new directory"),
     Option(
         "--feeds SET",
         "also record what the graphs are given for the first 8 texts of a calibration set, "
-        "for `quantize onnx:GRAPH --calibration GRAPH.npz`",
+        "for `quantize onnx:GRAPH --calibration GRAPH.npz`; of GPT-SoVITS the phonemes, as "
+        "`calibration.toml`",
     ),
     Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
     Option("--web", "the same for examples/web; a voice that cannot stream is a single stage"),

@@ -13,7 +13,7 @@ from typing import Any
 
 from tts_compress.artifact import atomic_directory
 from tts_compress.errors import ArtifactError, ModelError
-from tts_compress.export import dac, f5
+from tts_compress.export import dac, f5, gpt_sovits
 from tts_compress.export.dac import export_dac
 from tts_compress.export.f5 import export_f5, export_vocos
 from tts_compress.export.f5_step import F5GraphOptions
@@ -36,7 +36,7 @@ __all__ = [
     "record_feeds",
 ]
 
-_FAMILIES = {"f5-tts": f5, "parler-tts": dac}
+_FAMILIES = {"f5-tts": f5, "gpt-sovits": gpt_sovits, "parler-tts": dac}
 """Modules with `write_graphs` and `recording`."""
 
 _SETTINGS_NAME = "export.json"
@@ -49,7 +49,7 @@ def export(model: TorchModel, directory: Path | str, *, force: bool = False) -> 
     """Write a model's graphs, and `export.json` with the settings to run them.
 
     Args:
-        model: An F5-TTS or Parler-TTS model that is not compressed; it is not changed.
+        model: An F5-TTS, GPT-SoVITS or Parler-TTS model that is not compressed; it is not changed.
         directory: The directory to create.
         force: Replace an earlier export.
 

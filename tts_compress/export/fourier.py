@@ -112,6 +112,40 @@ class FrameSettings:
     bands: int = 100
 
 
+class Frames(nn.Module):
+    """The short-time Fourier transform with Hann's window, of audio that is reflected at its ends.
+
+    Args:
+        size: Values of a frame; even.
+        hop: Samples between frames.
+        length: Values of the window, which stands in the middle of a frame.
+        edge: Samples that are reflected at either end.
+    """
+
+    def __init__(self, size: int, hop: int, length: int, edge: int) -> None:
+        super().__init__()
+        self.size = size
+        self.edge = edge
+        self.hop = hop
+        self.pieces = math.ceil(size / hop)
+        window = torch.hann_window(length, dtype=torch.float64)
+        before = (size - length) // 2
+        window = functional.pad(window, (before, size - length - before))
+        self.transform = Fourier(window)
+
+    def forward(self, audio: torch.Tensor) -> torch.Tensor:
+        """Return squared magnitudes (1, T, size / 2 + 1) of samples (1, L)."""
+        padded = functional.pad(audio[:, None], (self.edge, self.edge), mode="reflect")[:, 0]
+        padded = functional.pad(padded, (0, self.pieces * self.hop - 2 * self.edge))
+        frames = (audio.shape[1] + 2 * self.edge - self.size) // self.hop + 1
+        kept = padded[:, : (frames + self.pieces - 1) * self.hop]
+        blocks = kept.reshape(1, -1, self.hop)
+        cut = [blocks[:, piece : piece + frames] for piece in range(self.pieces)]
+        real, imaginary = self.transform(torch.cat(cut, dim=2)[:, :, : self.size])
+        power: torch.Tensor = real * real + imaginary * imaginary
+        return power
+
+
 class LogMel(nn.Module):
     """A log mel spectrogram of magnitudes, with frames centred on their time.
 
@@ -121,29 +155,15 @@ class LogMel(nn.Module):
 
     def __init__(self, settings: FrameSettings) -> None:
         super().__init__()
-        size, hop = settings.n_fft, settings.hop_length
-        self.size = size
-        self.edge = size // 2
-        self.hop = hop
-        self.pieces = math.ceil(size / hop)
-        window = torch.hann_window(settings.win_length, dtype=torch.float64)
-        before = (size - settings.win_length) // 2
-        window = functional.pad(window, (before, size - settings.win_length - before))
-        self.transform = Fourier(window)
+        size = settings.n_fft
+        self.frames = Frames(size, settings.hop_length, settings.win_length, size // 2)
         filters = mel_filters(settings.sample_rate, size, settings.bands).T
         values = torch.from_numpy(filters.astype("float32", order="C"))
         self.filters = nn.Buffer(values[None], persistent=False)
 
     def forward(self, audio: torch.Tensor) -> torch.Tensor:
         """Return log mel values (1, T, bands) of samples (1, L); T is L // hop + 1."""
-        padded = functional.pad(audio[:, None], (self.edge, self.edge), mode="reflect")[:, 0]
-        padded = functional.pad(padded, (0, self.pieces * self.hop - 2 * self.edge))
-        frames = audio.shape[1] // self.hop + 1
-        kept = padded[:, : (frames + self.pieces - 1) * self.hop]
-        blocks = kept.reshape(1, -1, self.hop)
-        cut = [blocks[:, piece : piece + frames] for piece in range(self.pieces)]
-        real, imaginary = self.transform(torch.cat(cut, dim=2)[:, :, : self.size])
-        magnitudes = torch.sqrt(real * real + imaginary * imaginary)
+        magnitudes = torch.sqrt(self.frames(audio))
         return torch.log(torch.clamp(torch.matmul(magnitudes, self.filters), min=1e-5))
 
 

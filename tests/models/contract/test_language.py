@@ -142,6 +142,49 @@ def test_draws_are_those_of_transformers() -> None:
     assert near == drawn[:200]  # the same noise
 
 
+def test_a_token_that_is_most_probable_can_be_taken_whatever_the_noise() -> None:
+    """As GPT-SoVITS ends speech; others are drawn as ever, after the penalty."""
+    scores = np.zeros((1, 9), np.float32)
+    scores[0, 4] = 0.1
+    drawn = {
+        greedy: {
+            draw_tokens(Sample(logits="logits", greedy=greedy), scores, [], (seed,)).item()
+            for seed in range(50)
+        }
+        for greedy in (None, 3, 4)
+    }
+    assert drawn[4] == {4}
+    assert drawn[3] == drawn[None]
+    assert len(drawn[None]) > 5
+    again = Sample(logits="logits", greedy=4, repetition_penalty=3)
+    scores += 0.09
+    said = {draw_tokens(again, scores, [np.array([[4]])], (seed,)).item() for seed in range(50)}
+    assert len(said) > 5
+
+
+def test_a_prompt_counts_as_drawn(copied: Callable[..., Path]) -> None:
+    """Here its tokens are those of the text, which are then hardly said."""
+    old = 'sample.token = { logits = "logits", temperature = 0.9, top_k = 40 }'
+    new = old.replace("top_k = 40", 'repetition_penalty = 100, after = "read"')
+    path = copied("tokens", old, new)
+    model = onnx.load(path)
+    model.graph.node.append(onnx.helper.make_node("Identity", ["ids"], ["read"]))
+    model.graph.output.append(onnx.helper.make_tensor_value_info("read", 7, [1, "L"]))
+    onnx.save(model, path)
+    contract, read, counts = path.with_name("contract.toml"), {*_ids(TEXT), 31}, list[int]()
+    stated = contract.read_text("utf-8")
+    for ending in (', after = "read"', ""):
+        contract.write_text(stated.replace(', after = "read"', ending), encoding="utf-8")
+        voice: Any = load(path)
+        said = [voice.generate_tokens(TEXT, seed=seed).ids[2:, 0].tolist() for seed in range(6)]
+        counts.append(sum(token in read for tokens in said for token in tokens))
+        assert voice.parts[""].lengths == ({"read"} if ending else set())
+    assert counts[0] < 0.8 * counts[1]
+    contract.write_text(stated.replace('after = "read"', 'after = "none"'), encoding="utf-8")
+    with pytest.raises(ModelError, match=r"no token can be drawn of 'logits'.*none"):
+        load(path).synthesize(TEXT, seed=0)
+
+
 def test_prefill_and_decode_keep_their_weights_in_one_file(
     tokens: Any, files: Path, tmp_path: Path
 ) -> None:

@@ -255,7 +255,9 @@ class Caller:
                 seed = call.seed and (*call.seed, stream, len(drawn))
                 stops = [u.token for u in self._until.values() if u.output == name]
                 with model_errors(f"no token can be drawn of '{sample.logits}'"):
-                    tokens = draw_tokens(sample, returned[sample.logits], drawn, seed, stops)
+                    read = [np.transpose(speech.latest[sample.after])] if sample.after else []
+                    before = [*read, *drawn]
+                    tokens = draw_tokens(sample, returned[sample.logits], before, seed, stops)
                 speech.put(part, {name: tokens})
 
     def _value(self, name: str, role: Input, call: Call, values: Made) -> Any:

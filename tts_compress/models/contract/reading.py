@@ -213,7 +213,7 @@ def _part(
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
-    lengths = {size.output for size in contract.size.values() if size.axis is None}
+    lengths = contract.prompts.union(s.output for s in contract.size.values() if s.axis is None)
     read = set(names_read(contract))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(

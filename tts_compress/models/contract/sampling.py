@@ -28,7 +28,7 @@ def draw_tokens(
     Args:
         sample: The draw.
         logits: Output of the graph, shape `[…, V]`.
-        before: What was drawn in the rounds before.
+        before: What was drawn in the rounds before, each of shape `[T, K]`.
         seed: Chooses the noise; None takes the most probable.
         stops: Tokens that end a loop, which must be among the V.
     """
@@ -48,7 +48,8 @@ def draw_tokens(
         seen, penalty = np.concatenate(before).T, sample.repetition_penalty
         old = np.take_along_axis(scores, seen, axis=-1)
         np.put_along_axis(scores, seen, np.where(old < 0, old * penalty, old / penalty), axis=-1)
-    if seed is not None and sample.temperature > 0:
+    is_sure = sample.greedy is not None and (scores.argmax(axis=-1) == sample.greedy).all()
+    if seed is not None and sample.temperature > 0 and not is_sure:
         scores = np.where(_likely(sample, scores), scores, -np.inf) / sample.temperature
         scores += np.random.default_rng(seed).gumbel(size=scores.shape)
     return np.asarray(scores.argmax(axis=-1)[None], np.int64)

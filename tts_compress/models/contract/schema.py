@@ -337,6 +337,12 @@ class Sample(Config):
     """Divides the scores of tokens that were drawn before where they are above 0, else multiplies
     them. Keskar et al., 2019, arXiv 1909.05858."""
 
+    after: str | None = None
+    """An output of tokens, such as a prompt's, that count as drawn before."""
+
+    greedy: int | None = Field(default=None, ge=0)
+    """A token that is taken wherever it is the most probable one, such as the end of speech."""
+
 
 class Until(Config):
     """The end of a loop: by a token, by a number, or by its longest length."""
@@ -435,6 +441,12 @@ class Contract(GraphTable, ConfigFile):
         others = (table.input for table in self.then)
         return (self.input, *(table for table in others if isinstance(table, dict)))
 
+    @property
+    def prompts(self) -> frozenset[str]:
+        """Outputs of tokens that count as drawn; what decides them keeps FP32, as of durations."""
+        samples = (s for table in (self, *self.then) for s in table.sample.values())
+        return frozenset(sample.after for sample in samples if sample.after is not None)
+
     @model_validator(mode="after")
     def _is_complete(self) -> "Contract":
         roles = [table.role for table in self.input.values()]
@@ -468,6 +480,7 @@ def names_read(contract: Contract) -> Iterator[str]:
     yield from (size.output for size in contract.size.values())
     for until in contract.until.values():
         yield from filter(None, (until.output, until.latent))
+    yield from contract.prompts
     if contract.durations is not None:
         yield contract.durations
 

@@ -109,6 +109,12 @@ class GptSovitsSpeech:
             self._run(text)
         return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in found]
 
+    def prompt(self) -> tuple[list[int], Tensor]:
+        """Return phonemes and text features `[1024, P]` of the recording's text."""
+        self.segments(self._inputs["prompt_text"])
+        cache = self.tts.prompt_cache
+        return list(cache["phones"]), cache["bert_features"]
+
     def _run(self, text: str) -> list[tuple[int, Any]]:
         """Return the sample rate and the waves of the official `run`, which seeds nothing here."""
         check_text(text)
@@ -356,6 +362,10 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, GptSovi
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after the given tokens before it, shape `[S, 1, V]`."""
         return self._speech().logits(text, tokens)
+
+    def prompt_text(self) -> tuple[list[int], Tensor]:
+        """Return phonemes and text features `[1024, P]` of the recording's text, which it needs."""
+        return self._speech().prompt()
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write an artifact, or by `save_official` a model that was not compressed."""

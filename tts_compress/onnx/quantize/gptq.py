@@ -89,6 +89,10 @@ Moments: TypeAlias = dict[tuple[str, int], npt.NDArray[np.float64]]
 (C + 1, C + 1), by the tensor, and by the frames that the second factor is later."""
 
 
+_ROUNDING = 1e-5
+"""Share of a tensor's energy below which its variance is that of sums in FP32."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Moments:
     """Moments of the neighbourhoods that layers multiply."""
@@ -102,7 +106,10 @@ class _Moments:
         return means if layer.steps is None else means / layer.steps
 
     def of(self, layer: _GptqLayer, *, centred: bool) -> npt.NDArray[np.float64]:
-        """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C)."""
+        """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
+
+        Zeros where x is the same throughout but for rounding, such as the style of one recording.
+        """
         taps, channels = len(layer.lags), layer.weight.shape[1]
         moments = np.empty((taps, channels, taps, channels))
         mean = self.mean(layer) if centred else np.zeros(channels)
@@ -113,7 +120,9 @@ class _Moments:
             for tap in range(taps - later):
                 moments[tap, :, tap + later] = block
                 moments[tap + later, :, tap] = block.T
-        return moments
+        whole = np.diagonal(self.lags[layer.source, 0])[:-1] / steps**2
+        varies = np.diagonal(moments[0, :, 0]).sum() > _ROUNDING * whole.sum()
+        return moments if varies else np.zeros_like(moments)
 
 
 def choose_codes(
