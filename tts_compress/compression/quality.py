@@ -46,7 +46,7 @@ _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
 
 _NEGLIGIBLE = 0.004
-"""Share of the time below which it is not asked what integers of a group would damage."""
+"""Share of the time: where integers save no more of it, their damage is not asked for."""
 
 _TRIES = 6
 """Choices that are made whole and compared."""
@@ -191,9 +191,10 @@ def _options(
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group in groups:
             tried[group.name] = {}
+            plain = saved_ms[Activations.NONE][group.name]
             for arithmetic in forms:
                 ms = saved_ms[arithmetic][group.name]
-                if arithmetic != Activations.NONE and ms < _NEGLIGIBLE:
+                if arithmetic != Activations.NONE and ms - plain < _NEGLIGIBLE:
                     continue
                 rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
                 try:
@@ -207,13 +208,14 @@ def _options(
             progress.advance("listen", place, len(groups))
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
-            kept = _kept(bench, members)
+            kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]
+            halved = 0.5 * share * (kept == Weights.FLOAT16)
             options[group.name] = [
                 *(
                     Option(rules, damage.result(), ms + 0.75 * share)
                     for rules, ms, damage in tried[group.name].values()
                 ),
-                Option(_rules_of(group, kept), 0.0, 0.5 * share * (kept == Weights.FLOAT16)),
+                Option(_rules_of(group, kept), 0.0, plain + halved),
             ]
     progress.advance("listen", len(groups), len(groups))
     return options
@@ -271,9 +273,7 @@ def _saved_ms(
     total = sum(before.values())
     saved: dict[Activations | None, dict[str, float]] = {}
     for arithmetic, rules in forms.items():
-        after = before
-        if arithmetic != Activations.NONE:
-            after = group_times(bench.convert(_with_rules(whole, rules)))
+        after = group_times(bench.convert(_with_rules(whole, rules)))
         saved[arithmetic] = {g: max(0.0, before[g] - after[g]) / total for g in names}
     return saved
 

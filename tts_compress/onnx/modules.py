@@ -111,7 +111,7 @@ SMALLEST_TABLE = 4_096
 """Elements; below that a table that is looked up or cut is not worth an operator."""
 
 _WIDENING = {"DequantizeLinear", "Cast"}
-_FORMING = {"Transpose", "Reshape", "Pad", "Cast", "Add"}
+_FORMING = {"Transpose", "Reshape", "Pad", "Cast", "Add", "Unsqueeze"}
 """Operators that bring an expanded weight into the form of its kernel."""
 
 _PARAMETER = re.compile(
@@ -188,7 +188,8 @@ class WeightFinder:
 
     def _stored(self, name: str) -> onnx.TensorProto | None:
         source = self._producers.get(name)
-        if source is not None and source.op_type == "Add":  # of two parts of a weight
+        # The sum of two parts of a weight, and codes times scales.
+        while source is not None and source.op_type in {"Add", "Mul"}:
             source = self._producers.get(source.input[0])
         if source is not None and source.op_type in _WIDENING:
             name = source.input[0]

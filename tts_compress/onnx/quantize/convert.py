@@ -18,6 +18,7 @@ from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.quantize import operators
+from tts_compress.onnx.quantize.blocks import add_height
 from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
 from tts_compress.onnx.quantize.decisions import (
     Decision,
@@ -294,6 +295,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     quantize_dynamically(graph, decisions, conversion.codes)
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)
+    add_height(graph, conversion.graph, decisions, conversion.lengths)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
