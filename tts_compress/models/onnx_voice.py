@@ -28,8 +28,8 @@ from tts_compress.models.streaming import (
     STREAM_NAME,
     Streamer,
     StreamRuntime,
-    build_streamer,
     cut_part,
+    open_cut,
     open_stages,
     texts_to_cut_by,
 )
@@ -244,9 +244,7 @@ class OnnxVoice(OnnxModel):
         if (streamer := self._open_stages(None)) is not None:
             return streamer
         cut, part = self.cut(fed=True), [*self.parts.values()][-1]
-        sessions = [self.sessions.open(model, part.spec) for model in cut.models]
-        encoder = None if cut.encoder is None else self.sessions.open(cut.encoder, part.spec)
-        return build_streamer(part, self.sample_rate, cut.stages, sessions, encoder)
+        return open_cut(part, self.sample_rate, cut, self.sessions.open)
 
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""
