@@ -145,7 +145,12 @@ def test_first_sound_ends_with_a_tenth_of_a_second_or_the_whole(
     """Dynamic scales are those of the whole time: such a voice is heard at its end."""
     feeds = list(tiny.calibration_calls(["The quick brown fox jumps over the lazy dog."], seed=0))
     whole, spoken = measure._whole, list[onnx.ModelProto]()
-    monkeypatch.setattr(measure, "_whole", lambda graph: spoken.append(graph) or whole(graph))
+
+    def noted(graph: onnx.ModelProto) -> Callable[..., Any]:
+        spoken.append(graph)
+        return whole(graph)
+
+    monkeypatch.setattr(measure, "_whole", noted)
     small, dynamic = (
         cast("GraphModel", load(compressed(scheme))).graph() for scheme in ("int8", "int8-dynamic")
     )

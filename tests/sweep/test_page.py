@@ -2,6 +2,7 @@
 
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from tts_compress.sweep.report import Entry, SweepReport, table_of
 
 
 def entry(
-    voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True, **more: float
+    voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True, **more: Any
 ) -> Entry:
     """Return a pair with plausible numbers."""
     return Entry(
@@ -78,8 +79,12 @@ def test_first_sound_and_memory_are_ranked_like_size_and_speed(found: SweepRepor
     """A report of before they were measured has neither, and is never the best of them."""
     assert "Sooner" not in render_page(found)
     assert "Least memory" not in render_page(found)
-    soon = {"first_audio_ms": 21.0, "first_audio_ratio": 7.5, "memory_ratio": 1.5}
-    little = {"first_audio_ms": 90.0, "first_audio_ratio": 2.5, "memory_ratio": 3.25}
+    soon: dict[str, Any] = {"first_audio_ms": 21.0, "first_audio_ratio": 7.5, "memory_ratio": 1.5}
+    little: dict[str, Any] = {
+        "first_audio_ms": 90.0,
+        "first_audio_ratio": 2.5,
+        "memory_ratio": 3.25,
+    }
     entries = (
         entry("soon", "int8", **soon),
         entry("little", "int8", **little),

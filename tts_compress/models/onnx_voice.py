@@ -21,11 +21,10 @@ from tts_compress.models.base import (
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract, RecordingInput
-from tts_compress.models.files import REFERENCE, find_prompt, read_header
+from tts_compress.models.files import REFERENCE, STREAM_NAME, find_prompt, read_header
 from tts_compress.models.onnx_model import OnnxModel, Opened
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
-    STREAM_NAME,
     Streamer,
     StreamRuntime,
     cut_part,

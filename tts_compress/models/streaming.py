@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from tts_compress.models.contract.reading import Part
     from tts_compress.models.contract.schema import Spectrum
 
-STREAM_NAME = "stream/stream.json"
-"""Settings of a voice's stages, beside its files."""
-
 _MOST = 1 << 16
 """Most steps that a stage in a file may need at once."""
 

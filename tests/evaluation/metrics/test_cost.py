@@ -82,7 +82,8 @@ def test_models_take_turns_in_several_processes(
         [f"{one}:aa", f"{two}:aa", f"{one}:b", f"{two}:b", f"{two}:aa", f"{one}:aa"]
         for one, two in (("ref", "slow"), ("slow", "ref"))
     )
-    spoken = ["ref:b", "slow:b", *forwards, *backwards, *forwards]
+    growing = ["ref:b", "ref:aa", "slow:b", "slow:aa"]
+    spoken = [*growing, *forwards, *backwards, *forwards]
     assert log.read_text().splitlines() == spoken
     found = compare_timings(reference, candidate, options)
     assert (found.texts, found.runs) == (2, 3)
@@ -94,6 +95,10 @@ def test_models_take_turns_in_several_processes(
         assert len(timings.fresh) == 3
         for process in timings.fresh:
             assert process.peak_bytes >= process.idle_bytes > 10_000_000
+            assert process.again_s is not None
+        (short, less), (long, more) = timings.growth
+        assert (short, long) == (1, 2)
+        assert more >= less > 10_000_000
 
 
 def test_a_model_without_sound_has_no_real_time_factor(
