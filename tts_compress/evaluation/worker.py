@@ -186,14 +186,14 @@ def _leave_cache(paths: Iterable[Path]) -> bool:
             handle, size = file.fileno(), path.stat().st_size
             os.fsync(handle)  # pages that are not written yet stay
             os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            cached += [_is_cached(handle, place) for place in range(0, size, _BETWEEN)]
+            cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
     return not any(cached)
 
 
-def _is_cached(handle: int, place: int) -> bool:
+def _is_cached(handle: int, offset: int) -> bool:
     """Return True if a byte of a file need not be waited for."""
     try:
-        return bool(os.preadv(handle, [bytearray(1)], place, os.RWF_NOWAIT))
+        return bool(os.preadv(handle, [bytearray(1)], offset, os.RWF_NOWAIT))
     except BlockingIOError:
         return False
     except OSError:  # a file system without such reads

@@ -170,7 +170,7 @@ def plots(evaluation: Evaluation) -> list[Plot]:
         Plot(title, draw_svg(label, partial(draw, evaluation)), caption)
         for title, label, caption, draw in (*asked, *_GROWTHS)
     ]
-    return [plot for place, plot in enumerate(drawn) if plot.svg or place < len(asked)]
+    return [plot for number, plot in enumerate(drawn) if plot.svg or number < len(asked)]
 
 
 def _draw_words(evaluation: Evaluation) -> Figure | None:
@@ -284,7 +284,7 @@ def _first_sounds(evaluation: Evaluation) -> tuple[_Points, ...]:
     first = evaluation.first_audio
     if first is None:
         return ()
-    texts = choose_texts([one.text for one in evaluation.utterances], first.texts)
+    texts = choose_texts([utterance.text for utterance in evaluation.utterances], first.texts)
     return tuple(
         [(len(text), median(runs)) for text, runs in zip(texts, model.runs_ms, strict=False)]
         for model in (first.reference, first.candidate)

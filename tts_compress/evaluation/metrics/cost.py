@@ -237,7 +237,9 @@ def _memory(run: Run) -> MemoryComparison:
 
 
 def _own_memory(timings: Timings) -> Memory:
-    middle = {name: int(median(getattr(one, name) for one in timings.fresh)) for name in _BYTES}
+    middle = {
+        name: int(median(getattr(process, name) for process in timings.fresh)) for name in _BYTES
+    }
     growth = tuple((length, peak - middle["idle_bytes"]) for length, peak in timings.growth)
     return Memory(**middle, growth=growth)
 
@@ -255,10 +257,10 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
 
 
 def _load_time(timings: Timings) -> LoadTime:
-    again = [one.again_s for one in timings.fresh if one.again_s is not None]
+    again = [process.again_s for process in timings.fresh if process.again_s is not None]
     return LoadTime(
-        open_ms=median(one.open_s for one in timings.fresh) * 1e3,
-        is_cold=all(one.is_cold for one in timings.fresh),
+        open_ms=median(process.open_s for process in timings.fresh) * 1e3,
+        is_cold=all(process.is_cold for process in timings.fresh),
         warm_ms=median(again) * 1e3 if again else None,
     )
 
