@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import re
 import sys
 import time
-from typing import TYPE_CHECKING, Any
+import weakref
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError, TextError
 from tts_compress.evaluation import EvaluationOptions
+from tts_compress.evaluation import worker as program
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.samples import audio_sha256
+from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
+
+    from tts_compress.models.base import Speaking
 
 
 @pytest.fixture
@@ -146,3 +154,63 @@ def test_memory_is_that_of_the_worker(
         found = worker.ask("inspect")
     assert 10_000_000 < opened["idle_bytes"] <= found["peak_bytes"] < 2_000_000_000
     assert "numpy" in found["modules"]
+
+
+def test_a_file_is_cold_only_when_none_of_its_pages_are_cached(tmp_path: Path) -> None:
+    """What another process has mapped stays: a load time with it is not called cold."""
+    path = tmp_path / "weights.bin"
+    path.write_bytes(bytes(range(256)) * 4096)
+    if sys.platform != "linux":
+        pytest.skip("no other system has these calls")
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if program._is_cached(file.fileno(), 0):
+            pytest.skip("this file system keeps files in its cache")
+        assert file.read()
+    assert program._leave_cache([path])
+    with path.open("rb") as file:
+        assert not program._is_cached(file.fileno(), 0)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            assert sum(mapped[::4096]) >= 0
+            assert program._is_cached(file.fileno(), 1 << 19)
+            assert not program._leave_cache([path])
+    assert program._leave_cache([path])
+
+
+def test_stages_beside_a_voice_are_of_what_it_is_opened_from(tmp_path: Path) -> None:
+    (tmp_path / "stream").mkdir()
+    voice, stage = tmp_path / "voice.onnx", tmp_path / "stream" / "stage1.onnx"
+    for path in (voice, stage, tmp_path / "other.onnx"):
+        path.touch()
+    files = SimpleNamespace(files=lambda: ModelFiles(weights=(voice,)))
+    assert program._files(cast("Any", files)) == [voice, stage]
+
+
+def test_a_model_is_opened_again_with_nothing_of_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the speaker that was chosen; a model in memory would open in no time."""
+    opened: list[Any] = []
+
+    class Model:
+        speaker: str | int | None = None
+
+        def speaking_as(self, speaking: Speaking) -> Model:
+            self.speaker = speaking.speaker
+            return self
+
+        def open_runtime(self, *, threads: int) -> list[Model]:
+            del threads
+            assert not any(earlier() for earlier in opened)
+            opened.append(weakref.ref(self))
+            return [self]
+
+        def files(self) -> ModelFiles:
+            return ModelFiles(weights=())
+
+    monkeypatch.setattr(program, "load", lambda _: Model())
+    host = program._ModelHost("m")
+    host.speak_as(None, None, "anna")
+    host.open_runtime(1, [])
+    assert host.reopen(1)["open_s"] >= 0.0
+    assert len(opened) == 2
+    assert opened[1]().speaker == "anna"

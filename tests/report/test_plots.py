@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tts_compress.report import html
 from tts_compress.report.html import plots
 
 if TYPE_CHECKING:
@@ -76,3 +77,33 @@ def test_a_reference_that_costs_nothing_has_no_bar(altered: Altered) -> None:
     _, _, cost = drawn(altered({"size.reference_bytes": 0}))
     assert "Size" not in cost
     assert "Memory of the model" in cost
+
+
+def test_first_sound_and_memory_are_drawn_by_the_length_of_the_text(altered: Altered) -> None:
+    """A point for each text that was timed; an older report has no such pictures."""
+    growth = ((40, 100_000_000), (62, 250_000_000))
+    found = altered({"memory.reference.growth": growth, "memory.candidate.growth": growth[:1]})
+    runs = ((10.0, 30.0, 20.0), (40.0, 40.0, 40.0), (90.0, 80.0, 100.0))
+    side = found.latency.reference.model_copy(update={"runs_ms": runs})
+    both = {"texts": 3, "reference": side, "candidate": side}
+    found = found.model_copy(update={"first_audio": found.latency.model_copy(update=both)})
+    lengths = sorted({len(one.text) for one in found.utterances})
+    assert html._first_sounds(found)[1] == [(lengths[0], 20), (55, 40), (lengths[-1], 90)]
+    assert html._memories(found) == ([(40, 100.0), (62, 250.0)], [(40, 100.0)])
+    *_, first, memory = plots(found)
+    assert first.title == "First sound by length of text"
+    assert memory.title == "Memory by length of text"
+    for picture in (first, memory):
+        for word in ("compressed", "reference", "characters of the text"):
+            assert f">{word}</text>" in (picture.svg or "")
+
+
+def test_the_load_time_is_called_cold_only_where_it_is(altered: Altered) -> None:
+    warm = {"load.reference.warm_ms": 1.0, "load.candidate.warm_ms": 1.0}
+    for sides, name in (
+        (("reference", "candidate"), "cold"),
+        (("reference",), "fresh process"),
+        ((), "fresh process"),
+    ):
+        _, _, cost = drawn(altered(warm | {f"load.{side}.is_cold": True for side in sides}))
+        assert f"Load time, {name}: 702 ms of 640 ms" in cost

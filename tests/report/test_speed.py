@@ -81,3 +81,11 @@ def test_the_pages_say_what_the_mean_and_its_interval_are(evaluation: Evaluation
     for page in (render_markdown(evaluation), render_html(evaluation)):
         assert "geometric mean of all timed runs" in page
         assert "95 % interval over processes and" in page
+
+
+def test_first_sound_and_memory_stand_beside_size_and_speed(evaluation: Evaluation) -> None:
+    """A report of before the first sound was measured has none."""
+    figures = evaluation.model_copy(update={"first_audio": evaluation.latency}).headline()
+    assert (figures.first_audio_ms, figures.first_audio_ratio) == (117.3, evaluation.latency.ratio)
+    assert (figures.model_bytes, figures.memory_ratio) == (167_000_000, 316 / 167)
+    assert evaluation.headline().first_audio_ratio is None

@@ -6,11 +6,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
+import onnx
 import pytest
 
 from tts_compress.cli import main
+from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
+from tts_compress.search import measure
 from tts_compress.search import search as searching
 from tts_compress.search.measure import GraphComparison, MeasuredDamage, open_cost
 from tts_compress.search.options import Objective, SearchOptions
@@ -128,11 +132,40 @@ def test_what_is_within_the_bound_on_damage_is_judged_by_its_cost(
 @pytest.mark.parametrize("objective", [Objective.LATENCY, Objective.MEMORY])
 def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: GraphModel) -> None:
     feeds = list(tiny.calibration_calls([_TEXT], seed=0))
-    cost = open_cost(objective, tiny.graph(), feeds)(tiny.graph())
+    cost = open_cost(objective, tiny, feeds)(tiny.graph())
     if objective == Objective.LATENCY:
         assert 0.2 < cost < 5.0
     else:
         assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())
+
+
+def test_first_sound_ends_with_a_tenth_of_a_second_or_the_whole(
+    tiny: GraphModel, compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dynamic scales are those of the whole time: such a voice is heard at its end."""
+    feeds = list(tiny.calibration_calls(["The quick brown fox jumps over the lazy dog."], seed=0))
+    whole, spoken = measure._whole, list[onnx.ModelProto]()
+
+    def noted(graph: onnx.ModelProto) -> Callable[..., Any]:
+        spoken.append(graph)
+        return whole(graph)
+
+    monkeypatch.setattr(measure, "_whole", noted)
+    small, dynamic = (
+        cast("GraphModel", load(compressed(scheme))).graph() for scheme in ("int8", "int8-dynamic")
+    )
+    cost = open_cost(Objective.FIRST_AUDIO, tiny, feeds)
+    assert cost(small) > 0.0
+    assert not spoken
+    assert cost(dynamic) > 0.0
+    assert spoken == [dynamic]
+
+    speak = measure._first_sound(tiny, small, original=False)
+    assert speak is not None
+    start, full = speak(feeds[0]).samples, whole(small)(feeds[0])[0].reshape(-1)
+    assert 0.1 <= len(start) / tiny.sample_rate < 0.2
+    assert len(start) < len(full) / 2
+    assert np.array_equal(start, full[: len(start)])
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,9 @@ from tts_compress.sweep.plan import Failure
 from tts_compress.sweep.report import Entry, SweepReport, table_of
 
 
-def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -> Entry:
+def entry(
+    voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True, **more: Any
+) -> Entry:
     """Return a pair with plausible numbers."""
     return Entry(
         voice=voice,
@@ -30,6 +33,7 @@ def entry(voice: str, scheme: str, *, speed: float = 2.0, passed: bool = True) -
         dnsmos_reference=None,
         dnsmos_candidate=None,
         gates={"default": passed},
+        **more,
     )
 
 
@@ -69,6 +73,32 @@ def test_opinions_are_shown_where_they_were_measured(found: SweepReport) -> None
     page = render_page(found.model_copy(update={"entries": (scored, found.entries[1])}))
     assert "Size and opinion" in page
     assert ">3.00</td>" in page
+
+
+def test_first_sound_and_memory_are_ranked_like_size_and_speed(found: SweepReport) -> None:
+    """A report of before they were measured has neither, and is never the best of them."""
+    assert "Sooner" not in render_page(found)
+    assert "Least memory" not in render_page(found)
+    soon: dict[str, Any] = {"first_audio_ms": 21.0, "first_audio_ratio": 7.5, "memory_ratio": 1.5}
+    little: dict[str, Any] = {
+        "first_audio_ms": 90.0,
+        "first_audio_ratio": 2.5,
+        "memory_ratio": 3.25,
+    }
+    entries = (
+        entry("soon", "int8", **soon),
+        entry("little", "int8", **little),
+        entry("old", "int8"),
+        entry("failed", "int8", passed=False, first_audio_ratio=9.0, memory_ratio=9.0),
+    )
+    page = render_page(found.model_copy(update={"entries": entries}))
+    for title, voice in (("Soonest heard", "soon"), ("Least memory", "little")):
+        card = page[page.index(f"{title} that passed") :].partition("</article>")[0]
+        assert f"reports/{voice}/int8" in card
+    assert "first sound after 21.0 ms" in page
+    assert 'data-label="Sooner" data-value="7.5">7.50×</td>' in page
+    assert 'data-label="Less memory" data-value="3.25">3.25×</td>' in page
+    assert 'data-label="Sooner" data-value=""></td>' in page, "not measured: sorted to the end"
 
 
 def test_an_empty_sweep_has_a_page_and_a_table(found: SweepReport) -> None:

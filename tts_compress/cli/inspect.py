@@ -28,7 +28,7 @@ COMMAND = Command(
         "(only a model of at most 100 million weights)",
         action=BooleanOptionalAction,
     ),
-    Option("--stages", "show the receptive field and largest tensor of each stage of a voice"),
+    Option("--stages", "show receptive field, largest tensor and weights of each stage of a voice"),
     *PROMPT,
 )
 
@@ -47,8 +47,8 @@ def run(options: Namespace) -> Output:
     inspection = inspect_model(model, _shares(model, wanted=options.time))
     parts = inspection_tables(inspection)
     if options.stages:
-        inspection |= {"stages": cut_stages(streaming(model, options.model))}
-        parts.append(stage_table(inspection["stages"]))
+        inspection |= cut_stages(streaming(model, options.model))
+        parts.append(stage_table(inspection))
     return Output(inspection, parts)
 
 

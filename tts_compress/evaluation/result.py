@@ -179,6 +179,18 @@ class Figures(Record):
     peak_bytes: int
     """The most memory of a process with the candidate."""
 
+    model_bytes: int | None = None
+    """The candidate's own share of that; None in older reports of sweeps, as below."""
+
+    memory_ratio: float | None = None
+    """The reference's own share over the candidate's."""
+
+    first_audio_ms: float | None = None
+    """Time until the candidate's first sound, p95; None where it was not measured."""
+
+    first_audio_ratio: float | None = None
+    """That of the reference as a multiple of the candidate's, mean over runs."""
+
     wer_reference: float
     wer_candidate: float
     wer_delta: float
@@ -278,7 +290,7 @@ class Evaluation(Document):
     def headline(self) -> Figures:
         """Return the figures that stand for this evaluation beside others."""
         size, speed, wer = self.size, self.latency, self.wer
-        opinion = self.dnsmos_overall
+        opinion, first = self.dnsmos_overall, self.first_audio
         if size is None:
             raise EvaluationError("a report of recordings has no size and no speed to compare")
         return Figures(
@@ -288,6 +300,10 @@ class Evaluation(Document):
             speed=speed.ratio,
             speed_interval=speed.interval,
             peak_bytes=self.memory.candidate.peak_bytes,
+            model_bytes=self.memory.candidate.model_bytes,
+            memory_ratio=self.memory.ratio,
+            first_audio_ms=first and first.candidate.p95_ms,
+            first_audio_ratio=first and first.ratio,
             wer_reference=wer.reference,
             wer_candidate=wer.candidate,
             wer_delta=wer.delta,

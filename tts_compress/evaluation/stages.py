@@ -28,6 +28,10 @@ _LONGEST_S = 60.0
 """Time that is spent on opening models; then no further pair of processes is begun, once there are
 the fewest that an interval takes."""
 
+_GROWING = 4
+"""Texts of which the growth of memory is known: together they take about two of the longest, where
+the turns take thirty."""
+
 
 def synthesize(
     store: Store,
@@ -76,6 +80,12 @@ class FreshProcess(Config):
     """A process that opened a model, after its imports were done, and spoke the longest text."""
 
     open_s: float = 0.0
+    is_cold: bool = False
+    """None of the model's files were in the system's cache then."""
+
+    again_s: float | None = None
+    """Seconds to open it again at the process's end; None in older reports."""
+
     idle_bytes: int = 0
     """Memory before the model was opened."""
 
@@ -110,6 +120,10 @@ class Timings(Config):
     fresh: tuple[FreshProcess, ...] = (FreshProcess(),)
     """Measurements of those processes, which took turns with the other model's."""
 
+    growth: tuple[tuple[int, int], ...] = ()
+    """Characters of texts of growing length that one more process spoke, and its peak memory by
+    then, bytes; empty in older reports."""
+
 
 def choose_texts(texts: Sequence[str], most: int) -> list[str]:
     """Return up to `most` texts, from the shortest to the longest in even steps."""
@@ -134,7 +148,7 @@ def time_models(
     chosen = choose_texts(texts, options.timing_texts)
     steps = options.timing_runs + 1
     options.progress.advance("time", 0, steps)
-    modules = [_imports(model, chosen[0], options) for model in models]
+    modules, growth = zip(*(_rehearse(model, chosen, options) for model in models), strict=True)
     rounds: list[list[_Round]] = []
     spent_opening = 0.0
     while len(rounds) < options.timing_runs and (
@@ -151,6 +165,7 @@ def time_models(
             first=tuple(zip(*(pair[side].first for pair in rounds), strict=True)),
             audio=tuple(zip(*(pair[side].audio for pair in rounds), strict=True)),
             fresh=tuple(pair[side].fresh for pair in rounds),
+            growth=growth[side],
         )
         for side in (0, 1)
     )
@@ -169,13 +184,24 @@ class _Round(NamedTuple):
     audio: tuple[float, ...]
 
 
-def _imports(model: Subject, text: str, options: EvaluationOptions) -> list[str]:
-    """Return the Python modules that opening a model and speaking import."""
-    with model.start(options) as worker:
+def _rehearse(
+    model: Subject, texts: Sequence[str], options: EvaluationOptions
+) -> tuple[list[str], tuple[tuple[int, int], ...]]:
+    """Return the modules that opening a model and speaking import, and how its memory grows.
+
+    Args:
+        model: The model.
+        texts: Texts, the shortest first.
+        options: Settings of the process.
+    """
+    with model.start(replace(options, kept=None)) as worker:
         worker.ask("open_runtime", threads=options.threads, modules=[])
-        worker.ask("speak", text=text)
+        growth = tuple(
+            (len(text), int(worker.ask("speak", text=text)["peak_bytes"]))
+            for text in choose_texts(texts, _GROWING)
+        )
         modules: list[str] = worker.ask("inspect")["modules"]
-        return modules
+        return modules, growth
 
 
 def _time_fresh(
@@ -196,7 +222,8 @@ def _time_fresh(
         swapped: The candidate begins.
 
     Returns:
-        The seconds until both were open and warm, and what they gave, the reference first.
+        The seconds until both were open and warm, and open again, and what they gave, the
+        reference first.
     """
     order = (1, 0) if swapped else (0, 1)
     begun = monotonic()
@@ -214,9 +241,12 @@ def _time_fresh(
         for text in texts:
             turns.append({side: workers[side].ask("speak", text=text) for side in order})
             order = order[::-1]
+        begun = monotonic()
+        again = {s: workers[s].ask("reopen", threads=options.threads)["open_s"] for s in order}
+        opening += monotonic() - begun
     return opening, [
         _Round(
-            fresh=fresh[side],
+            fresh=fresh[side].model_copy(update={"again_s": again[side]}),
             spent=tuple(turn[side]["seconds"] for turn in turns),
             first=tuple(turn[side].get("first_s", turn[side]["seconds"]) for turn in turns),
             audio=tuple(turn[side]["audio_s"] for turn in turns),

@@ -7,12 +7,15 @@ and settings are JSON.
 An evaluation starts about ten, so each imports only what it serves.
 """
 
+import gc
 import importlib
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -30,14 +33,20 @@ from tts_compress.models.base import (
     TTSModel,
 )
 from tts_compress.models.execution import execution_of
+from tts_compress.models.files import STREAM_NAME
 from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
+
+_BETWEEN = 1 << 16
+"""Bytes between the places of a file at which is looked if it is cached."""
 
 
 class _ModelHost:
     """Serves the requests to a model."""
 
     def __init__(self, spec: str, execution: str = "{}") -> None:
-        self._model: TTSModel = load(spec, **json.loads(execution))
+        self._load = partial(load, spec, **json.loads(execution))
+        self._model: TTSModel = self._load()
+        self._speaking = Speaking()
         self._runtime: Runtime | None = None
         self._spoken = ""
 
@@ -52,7 +61,7 @@ class _ModelHost:
             text, description = prompt["text"], prompt["description"]
             told = Prompt(audio=audio, text=text, description=description)
             speaking = replace(speaking, prompt=told)
-        self._model = self._model.speaking_as(speaking)
+        self._model, self._speaking = self._model.speaking_as(speaking), speaking
         return {}
 
     def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:
@@ -71,13 +80,28 @@ class _ModelHost:
             # Some exist only as a by-product of others; memory is measured without them then.
             with suppress(Exception):
                 importlib.import_module(name)
-        idle = status_bytes("VmRSS") or peak_bytes()
-        start = perf_counter()
-        self._runtime = self._model.open_runtime(threads=threads)
-        spent, sessions = perf_counter() - start, getattr(self._model, "sessions", None)
+        idle, is_cold = status_bytes("VmRSS") or peak_bytes(), _leave_cache(_files(self._model))
+        spent, sessions = self._timed_open(threads), getattr(self._model, "sessions", None)
         counts = {} if sessions is None else sessions.operators
         operators = {" ".join(kind): count for kind, count in sorted(counts.items())}
-        return {"open_s": spent, "idle_bytes": idle, "operators": operators}
+        return {
+            "open_s": spent,
+            "is_cold": is_cold,
+            "idle_bytes": idle,
+            "operators": operators,
+        }
+
+    def reopen(self, threads: int) -> Answer:
+        """Open the model once more, when nothing of it is left but its files in the cache."""
+        self._runtime = None
+        self._model = self._load().speaking_as(self._speaking)
+        gc.collect()
+        return {"open_s": self._timed_open(threads)}
+
+    def _timed_open(self, threads: int) -> float:
+        start = perf_counter()
+        self._runtime = self._model.open_runtime(threads=threads)
+        return perf_counter() - start
 
     def speak(self, text: str) -> Answer:
         """Speak in the system's own runtime, timed until the first sound and until the last."""
@@ -92,7 +116,9 @@ class _ModelHost:
         for chunk in chunks:
             first = first or perf_counter() - start
             audio_s += chunk.duration_s
-        return {"seconds": perf_counter() - start, "first_s": first, "audio_s": audio_s}
+        spent = perf_counter() - start
+        times = {"seconds": spent, "first_s": first, "audio_s": audio_s}
+        return times | {"peak_bytes": peak_bytes()}
 
     def say(self, text: str, seed: int, path: str) -> Answer:
         """Write the tokens, or the latents, that a language model speaks into a file."""
@@ -138,6 +164,40 @@ class _ModelHost:
     def _language_model(self) -> LanguageModel:
         assert isinstance(self._model, LanguageModel), "only such models are asked"
         return self._model
+
+
+def _files(model: TTSModel) -> list[Path]:
+    """Return the files that a model is opened from: its weights, or the stages beside them."""
+    weights = model.files().weights
+    stages = {path.parent / Path(STREAM_NAME).parent for path in weights}
+    return [*weights, *(path for folder in sorted(stages) for path in folder.glob("*"))]
+
+
+def _leave_cache(paths: Iterable[Path]) -> bool:
+    """Have the system forget files' pages, so that they are read from the disk again.
+
+    False where it has no such call, or keeps pages: of files in memory, or that others have open.
+    """
+    if not hasattr(os, "RWF_NOWAIT"):
+        return False
+    cached = []
+    for path in paths:
+        with path.open("rb") as file:
+            handle, size = file.fileno(), path.stat().st_size
+            os.fsync(handle)  # pages that are not written yet stay
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
+    return not any(cached)
+
+
+def _is_cached(handle: int, offset: int) -> bool:
+    """Return True if a byte of a file need not be waited for."""
+    try:
+        return bool(os.preadv(handle, [bytearray(1)], offset, os.RWF_NOWAIT))
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system without such reads
+        return True
 
 
 class _GraphHost:

@@ -19,8 +19,9 @@ from onnx.external_data_helper import convert_model_to_external_data
 from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.errors import ModelError
 from tts_compress.export.canary import make_canary
+from tts_compress.models.files import STREAM_NAME
 from tts_compress.models.onnx_voice import OnnxVoice
-from tts_compress.models.streaming import STREAM_NAME, chunk_bounds
+from tts_compress.models.streaming import chunk_bounds
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.stages import StagedGraph
 

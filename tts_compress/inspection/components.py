@@ -1,6 +1,6 @@
 """Components of a model, how it was made, and where its time goes, also beside its original."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from statistics import median
@@ -74,22 +74,38 @@ def inspect_model(model: Model, shares: Mapping[str, float] | None = None) -> di
     }
 
 
-def cut_stages(voice: OnnxVoice) -> list[dict[str, Any]]:
-    """Return what each stage of a voice that is cut in time needs, as plain data.
+def cut_stages(voice: OnnxVoice) -> dict[str, Any]:
+    """Return the memory that each part of a voice that is cut in time needs, as plain data.
+
+    `encoder` runs once for a text, `stages` chunk by chunk; `weight_bytes` are read from the file.
 
     Raises:
         ModelError: Most of the voice is not local in time; the operator is named.
     """
     cut = voice.cut()
-    return [{"share": cut.share, **asdict(stage)} for stage in cut.stages]
+    weights = [sum(t.ByteSize() for t in model.graph.initializer) for model in cut.models]
+    encoder = sum(t.ByteSize() for t in cut.encoder.graph.initializer) if cut.encoder else 0
+    return {
+        "encoder": {"weight_bytes": encoder},
+        "stages": [
+            {"share": cut.share, **asdict(stage), "weight_bytes": count}
+            for stage, count in zip(cut.stages, weights, strict=True)
+        ],
+    }
 
 
-def stage_table(stages: Sequence[Mapping[str, Any]]) -> RenderableType:
-    """Return the stages as a table for a terminal; all in steps of what each reads."""
-    table = Table("stage reads", "before", "behind", "makes", "largest tensor", box=None)
-    for stage in stages:
-        numbers = (stage["before"], stage["after"], stage["hop"], stage["widest"])
-        table.add_row(", ".join(stage["reads"]), *(f"{number:,}" for number in numbers))
+def stage_table(cut: Mapping[str, Any]) -> RenderableType:
+    """Return the parts as a table for a terminal; steps are those of what each stage reads."""
+    numbers = ("before", "behind", "makes", "values a step, at most", "weights")
+    table = Table("stage reads", box=None)
+    for name in numbers:
+        table.add_column(name, justify="right")
+    encoder = human_bytes(cut["encoder"]["weight_bytes"])
+    table.add_row("the text, once", *[""] * (len(numbers) - 1), encoder)
+    for stage in cut["stages"]:
+        steps = (stage[name] for name in ("before", "after", "hop", "widest"))
+        weights = human_bytes(stage["weight_bytes"])
+        table.add_row(", ".join(stage["reads"]), *(f"{number:,}" for number in steps), weights)
     return table
 
 

@@ -22,6 +22,9 @@ REFERENCE = "reference.wav"
 REFERENCE_TEXT = "reference.txt"
 """The files beside a model that hold its prompt: a recording, and its text."""
 
+STREAM_NAME = "stream/stream.json"
+"""Settings of a voice's stages, beside its files."""
+
 _MOST_YAML_BYTES = 1 << 20
 
 

@@ -21,15 +21,14 @@ from tts_compress.models.base import (
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract, RecordingInput
-from tts_compress.models.files import REFERENCE, find_prompt, read_header
+from tts_compress.models.files import REFERENCE, STREAM_NAME, find_prompt, read_header
 from tts_compress.models.onnx_model import OnnxModel, Opened
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
-    STREAM_NAME,
     Streamer,
     StreamRuntime,
-    build_streamer,
     cut_part,
+    open_cut,
     open_stages,
     texts_to_cut_by,
 )
@@ -244,9 +243,7 @@ class OnnxVoice(OnnxModel):
         if (streamer := self._open_stages(None)) is not None:
             return streamer
         cut, part = self.cut(fed=True), [*self.parts.values()][-1]
-        sessions = [self.sessions.open(model, part.spec) for model in cut.models]
-        encoder = None if cut.encoder is None else self.sessions.open(cut.encoder, part.spec)
-        return build_streamer(part, self.sample_rate, cut.stages, sessions, encoder)
+        return open_cut(part, self.sample_rate, cut, self.sessions.open)
 
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""

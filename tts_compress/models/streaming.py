@@ -47,9 +47,6 @@ if TYPE_CHECKING:
     from tts_compress.models.contract.reading import Part
     from tts_compress.models.contract.schema import Spectrum
 
-STREAM_NAME = "stream/stream.json"
-"""Settings of a voice's stages, beside its files."""
-
 _MOST = 1 << 16
 """Most steps that a stage in a file may need at once."""
 
@@ -155,18 +152,25 @@ class Streamer:
         """Samples of a frame."""
         return prod(stage.hop for stage in self.stages)
 
-    def speak(self, feeds: Feeds) -> Iterator[Audio]:
-        """Yield the sound of a call, chunk by chunk."""
+    def start(self, feeds: Feeds) -> Audio:
+        """Return the first `FIRST_S` of a call's sound, or a frame more."""
+        shortest, _ = chunk_bounds(self.sample_rate, self.stages)
+        samples = self._encoded(feeds)().until(shortest)
+        return Audio(samples=samples.astype(np.float32), sample_rate=self.sample_rate)
+
+    def _encoded(self, feeds: Feeds) -> Callable[[], Flow]:
+        """Run what runs once for a call; return what begins its way through the stages."""
         first = self.stages[0].reads
         sides = {name for stage in self.stages for name in stage.sides}
         names = [*first, *sorted(sides - feeds.keys())]
         values = dict(feeds)
         if self.encode is not None:
             values |= zip(names, self.encode(feeds, names), strict=True)
+        return lambda: Flow(self.stages, self.runs, [values[name] for name in first], values)
 
-        def begin() -> Flow:
-            return Flow(self.stages, self.runs, [values[name] for name in first], values)
-
+    def speak(self, feeds: Feeds) -> Iterator[Audio]:
+        """Yield the sound of a call, chunk by chunk."""
+        begin = self._encoded(feeds)
         shortest, most = chunk_bounds(self.sample_rate, self.stages)
         if self.pace is None:
             self.pace = measure_pace(begin, shortest)
@@ -252,6 +256,15 @@ def open_stages(
         graph = file if threads else feed_noise(read_graph(file))
         encoder = opened(graph, part.spec, threads=threads, **SHARED)
     return build_streamer(part, sample_rate, stages, sessions, encoder)
+
+
+def open_cut(
+    part: Part, sample_rate: int, cut: StagedGraph, opened: Callable[..., Any]
+) -> Streamer:
+    """Open the graphs of a cut in memory; arguments as of `open_stages`."""
+    sessions = [opened(model, part.spec) for model in cut.models]
+    encoder = None if cut.encoder is None else opened(cut.encoder, part.spec)
+    return build_streamer(part, sample_rate, cut.stages, sessions, encoder)
 
 
 def build_streamer(

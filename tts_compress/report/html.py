@@ -3,9 +3,10 @@
 import base64
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -15,7 +16,9 @@ from matplotlib.figure import Figure
 
 from tts_compress.evaluation import blame, formatting, gate, read_gates
 from tts_compress.evaluation.metric import Pair
+from tts_compress.evaluation.metrics.cost import load_label
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
+from tts_compress.evaluation.stages import choose_texts
 from tts_compress.report import summary
 from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.report.verdicts import conclusion
@@ -162,11 +165,12 @@ def align(transcript: str, hypothesis: str) -> tuple[Span, ...]:
 
 def plots(evaluation: Evaluation) -> list[Plot]:
     """Return the figures of the page."""
-    figures = []
     asked = _PLOTS if evaluation.blame is None else (*_PLOTS, _BLAME)
-    for title, label, caption, draw in asked:
-        figures.append(Plot(title, draw_svg(label, partial(draw, evaluation)), caption))
-    return figures
+    drawn = [
+        Plot(title, draw_svg(label, partial(draw, evaluation)), caption)
+        for title, label, caption, draw in (*asked, *_GROWTHS)
+    ]
+    return [plot for number, plot in enumerate(drawn) if plot.svg or number < len(asked)]
 
 
 def _draw_words(evaluation: Evaluation) -> Figure | None:
@@ -234,7 +238,7 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
         ("Latency, mean", before.mean_ms, after.mean_ms, in_ms),
         ("Latency, p95", before.p95_ms, after.p95_ms, in_ms),
         ("Memory of the model", *memory, in_bytes),
-        ("Load time", load.reference.open_ms, load.candidate.open_ms, in_ms),
+        (load_label(load), load.reference.open_ms, load.candidate.open_ms, in_ms),
     ]
     bars = [bar for bar in costs if _all_finite(bar[1], bar[2]) and bar[1] > 0]
     if not bars:
@@ -272,6 +276,47 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     return figure
 
 
+_Points: TypeAlias = Sequence[tuple[float, float]]
+
+
+def _first_sounds(evaluation: Evaluation) -> tuple[_Points, ...]:
+    """Return characters of timed texts, and milliseconds until their first sound, of each model."""
+    first = evaluation.first_audio
+    if first is None:
+        return ()
+    texts = choose_texts([utterance.text for utterance in evaluation.utterances], first.texts)
+    return tuple(
+        [(len(text), median(runs)) for text, runs in zip(texts, model.runs_ms, strict=False)]
+        for model in (first.reference, first.candidate)
+    )
+
+
+def _memories(evaluation: Evaluation) -> tuple[_Points, ...]:
+    """Return characters of texts, and the models' own memory in MB once they were spoken."""
+    memory = evaluation.memory
+    sides = () if memory is None else (memory.reference, memory.candidate)
+    return tuple([(length, share / 1e6) for length, share in side.growth] for side in sides)
+
+
+def _draw_growth(
+    points_of: Callable[[Evaluation], tuple[_Points, ...]], unit: str, evaluation: Evaluation
+) -> Figure | None:
+    """Draw a cost of both models by the length of the text; None where it was not measured."""
+    sides = points_of(evaluation)
+    if not sides or not all(sides):
+        return None
+    figure, axes = new_axes(left=0.16)
+    axes.grid()
+    for name, points in zip(("reference", "candidate"), sides, strict=True):
+        axes.plot(*zip(*points, strict=True), "o-", color=COLORS[name])
+        label = "compressed" if name == "candidate" else name
+        axes.annotate(label, points[-1], (0, 7), textcoords="offset points", ha="right")
+    axes.set(xlabel="characters of the text", ylabel=unit)
+    axes.margins(y=0.15)
+    axes.set_ylim(bottom=0)
+    return figure
+
+
 _Draw: TypeAlias = tuple[str, str, str, Callable[[Evaluation], Figure | None]]
 
 _BLAME: _Draw = (
@@ -281,6 +326,24 @@ _BLAME: _Draw = (
     "all would do together if their errors were independent.",
     _draw_blame,
 )
+
+_GROWTHS: tuple[_Draw, ...] = (
+    (
+        "First sound by length of text",
+        "Lines of the time until the first sound by the length of the text",
+        "Median time until the first sound of each timed text, in ms. It hardly grows "
+        "with the text where a voice is in stages.",
+        partial(_draw_growth, _first_sounds, "ms"),
+    ),
+    (
+        "Memory by length of text",
+        "Lines of the memory of the model by the length of the text",
+        "Peak of a process that speaks texts of growing length, less what Python and the runtime "
+        "take, in MB.",
+        partial(_draw_growth, _memories, "MB"),
+    ),
+)
+"""Figures that are left out where nothing was measured, as in older reports."""
 
 _PLOTS: tuple[_Draw, ...] = (
     (

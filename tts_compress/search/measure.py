@@ -11,6 +11,7 @@ rounding it coarsely, and the change of the audio and of durations is measured.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import hypot, sqrt
 from time import perf_counter
 from typing import Any
@@ -23,12 +24,15 @@ from onnx import TensorProto, helper
 from tts_compress.audio import Audio
 from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energy
 from tts_compress.compression.workbench import Workbench
+from tts_compress.errors import ModelError
 from tts_compress.evaluation.bootstrap import take_turns
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import GraphModel
+from tts_compress.models.onnx_voice import OnnxVoice
+from tts_compress.models.streaming import cut_part, open_cut
 from tts_compress.numerics.ranges import LEVELS, Range
 from tts_compress.numerics.weights import round_blocks, round_weight
 from tts_compress.onnx.graph import Graph, attribute, copy_model, with_outputs
@@ -36,7 +40,14 @@ from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import rounded_durations
 from tts_compress.onnx.quantize.collect import record_tensors
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.session import Feeds, group_ms, open_session, run_session
+from tts_compress.onnx.session import (
+    SHARED,
+    Feeds,
+    group_ms,
+    open_session,
+    run_session,
+    share_arena,
+)
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Rule
 from tts_compress.search.options import Objective
@@ -174,42 +185,79 @@ UNITS = {
     Objective.SIZE: "bytes of the graph",
     Objective.LATENCY: "share of FP32's time",
     Objective.MEMORY: "peak bytes of a process",
+    Objective.FIRST_AUDIO: "share of FP32's time to the first sound",
 }
 
 Cost = Callable[[onnx.ModelProto], float]
 
 
-def open_cost(objective: Objective, reference: onnx.ModelProto, feeds: Sequence[Feeds]) -> Cost:
-    """Return the function that measures a converted graph."""
+def open_cost(objective: Objective, voice: GraphModel, feeds: Sequence[Feeds]) -> Cost:
+    """Return the function that measures a converted graph.
+
+    Args:
+        objective: The cost.
+        voice: The original, of one graph.
+        feeds: Inputs of the graph for each text, with fed noise.
+    """
     if objective == Objective.SIZE:
         return lambda graph: float(len(graph.SerializeToString()))
     if objective == Objective.MEMORY:
         return lambda graph: _peak_bytes(graph, feeds)
-    before = _timed(reference, feeds)
-    before()
+    heard_at_once = objective == Objective.FIRST_AUDIO
+
+    def opened(graph: onnx.ModelProto, *, original: bool = False) -> Callable[[], list[float]]:
+        runs = _first_sound(voice, graph, original=original) if heard_at_once else None
+        timed = _timed(runs or _whole(graph), feeds)
+        timed()
+        return timed
+
+    before = opened(voice.graph(), original=True)
 
     def compare(graph: onnx.ModelProto) -> float:
-        after = _timed(graph, feeds)
-        after()
+        after = opened(graph)
         fastest = np.min(take_turns((before, after), _ROUNDS), axis=0)  # [2, texts]
         return float(fastest[1].sum() / fastest[0].sum())
 
     return compare
 
 
-def _timed(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> Callable[[], Any]:
+def _timed(speak: Callable[[Feeds], Any], feeds: Sequence[Feeds]) -> Callable[[], list[float]]:
     """Return a run of all texts: seconds of each."""
-    session = open_session(feed_noise(model), "the graph", 1)
 
     def run() -> list[float]:
         spent = []
         for call in feeds:
             start = perf_counter()
-            run_session(session, call, "the graph")
+            speak(call)
             spent.append(perf_counter() - start)
         return spent
 
     return run
+
+
+def _whole(model: onnx.ModelProto) -> Callable[[Feeds], Any]:
+    """Return what runs a graph on the inputs of a text."""
+    session = open_session(feed_noise(model), "the graph", 1)
+    return lambda call: run_session(session, call, "the graph")
+
+
+def _first_sound(
+    voice: GraphModel, model: onnx.ModelProto, *, original: bool
+) -> Callable[[Feeds], Any] | None:
+    """Return what runs a graph of a voice, in stages, until its first 0.1 s are there.
+
+    None where most of it is not local in time, so that nothing is heard before the end.
+    """
+    assert isinstance(voice, OnnxVoice), "voices of graphs are"
+    part, opened = voice.parts[""], partial(open_session, threads=1, **SHARED)
+    share_arena()
+    try:
+        cut = cut_part(part, feed_noise(model), voice.two_calls(""), original=original)
+    except ModelError:
+        return None
+    streamer = open_cut(part, voice.sample_rate, cut, opened)
+    names = streamer.inputs
+    return lambda call: streamer.start({name: call[name] for name in names if name in call})
 
 
 def _peak_bytes(model: onnx.ModelProto, feeds: Sequence[Feeds]) -> float:

@@ -16,6 +16,7 @@ class Objective(StrEnum):
     SIZE = "size"
     LATENCY = "latency"
     MEMORY = "memory"
+    FIRST_AUDIO = "first-audio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

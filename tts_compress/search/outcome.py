@@ -8,8 +8,7 @@ from tts_compress.artifact import write_text_atomically
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.report import write_document
-from tts_compress.search.measure import UNITS, Damage, MeasuredDamage
-from tts_compress.search.options import Objective
+from tts_compress.search.measure import Damage, MeasuredDamage
 
 Words = Literal["kept", "not excluded", "broken"]
 """Judgement of a bound on the word error rate: the whole interval is within it, only its middle is,
@@ -214,10 +213,15 @@ def candidates(found: SearchResult) -> list[Judged]:
     return [found.baseline, *found.judged]
 
 
+def is_share(unit: str) -> bool:
+    """Return True for costs that are shares of FP32's, not bytes."""
+    return unit.startswith("share of ")
+
+
 def show_cost(found: SearchResult, cost: float) -> str:
     """Return a cost in the words of the objective."""
-    if found.unit == UNITS[Objective.LATENCY]:
-        return f"{cost:.3f} of FP32's time"
+    if is_share(found.unit):
+        return f"{cost:.3f} {found.unit.removeprefix('share ')}"
     return f"{cost / 1e6:.2f} MB"
 
 

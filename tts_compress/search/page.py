@@ -14,8 +14,6 @@ from matplotlib.lines import Line2D
 from tts_compress.evaluation import formatting
 from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.report.summary import flatten
-from tts_compress.search.measure import UNITS
-from tts_compress.search.options import Objective
 from tts_compress.search.outcome import (
     Judged,
     Point,
@@ -23,6 +21,7 @@ from tts_compress.search.outcome import (
     SearchResult,
     Sensitivity,
     candidates,
+    is_share,
     show_cost,
 )
 
@@ -156,7 +155,7 @@ def search_page(result: SearchResult) -> str:
 def _draw_front(result: SearchResult) -> Figure | None:
     if not result.points:
         return None
-    scale = 1.0 if result.unit == UNITS[Objective.LATENCY] else 1e-6
+    scale = 1.0 if is_share(result.unit) else 1e-6
     figure, axes = new_axes(left=0.16)
     figure.subplots_adjust(top=0.86)
     axes.grid()

@@ -279,7 +279,7 @@ class Search:
         )
         base = self._bench.base(self._recipe.format)
         self._comparison = GraphComparison(voice, base, sensitivity.texts, seed=settings.seed)
-        self._cost = open_cost(options.objective, voice.graph(), self._comparison.feeds)
+        self._cost = open_cost(options.objective, voice, self._comparison.feeds)
         self._space = self._find_space()
 
     def explore(self) -> list[Point]:
@@ -378,7 +378,7 @@ class Search:
 
     def _first_choices(self) -> list[Choice]:
         """Return the recipe of `int8`, and what is predicted to save most within the bound."""
-        by_time = self._options.objective == Objective.LATENCY
+        by_time = self._options.objective in {Objective.LATENCY, Objective.FIRST_AUDIO}
         options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
         return [self._space.baseline(), *selections(options)]
 

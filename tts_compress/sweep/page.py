@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -9,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from matplotlib.figure import Figure
 
-from tts_compress.evaluation.formatting import is_finite
+from tts_compress.evaluation.formatting import bytes_of, is_finite, percent
 from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.sweep.report import Entry, SweepReport
 
@@ -33,6 +34,75 @@ _SPEED = _Axis("speed, times the reference's", lambda e: e.speed)
 _WORDS = _Axis("change of WER, points", lambda e: 100 * e.wer_delta)
 _OPINION = _Axis("DNSMOS, overall", lambda e: e.dnsmos_candidate)
 
+
+class _Column(NamedTuple):
+    """A quantity in the table, by which it can be sorted."""
+
+    label: str
+    value: Callable[[Entry], float | None]
+    show: Callable[[float | None], str]
+    best: str = ""
+    """The word for the pair that has most of it; empty where none is shown."""
+
+    term: str = ""
+    """Help."""
+
+
+def _times(ratio: float | None) -> str:
+    return f"{ratio:.2f}×" if is_finite(ratio) else ""
+
+
+def _score(score: float | None) -> str:
+    return f"{score:.2f}" if is_finite(score) else ""
+
+
+_COLUMNS = (
+    _Column("Size", lambda e: e.candidate_bytes, bytes_of),
+    _Column("Smaller", lambda e: e.size_ratio, _times, "Smallest"),
+    _Column(
+        "Faster",
+        lambda e: e.speed,
+        _times,
+        "Fastest",
+        "Latency of the reference as a multiple of the compressed voice's, in turns on one machine "
+        "with nothing else to do.",
+    ),
+    _Column(
+        "Sooner",
+        lambda e: e.first_audio_ratio,
+        _times,
+        "Soonest heard",
+        "Time until the reference's first sound as a multiple of the compressed voice's.",
+    ),
+    _Column(
+        "Less memory",
+        lambda e: e.memory_ratio,
+        _times,
+        "Least memory",
+        "Memory of the reference as a multiple of the compressed voice's, without that of Python "
+        "and the runtime.",
+    ),
+    _Column(
+        "Distortion",
+        lambda e: e.distortion,
+        percent,
+        "",
+        "What compression adds to the sound, as a share of what telephone coding (8-bit mu-law) "
+        "adds; 100 % is as much.",
+    ),
+    _Column("Reference DNSMOS", lambda e: e.dnsmos_reference, _score),
+    _Column(
+        "DNSMOS",
+        lambda e: e.dnsmos_candidate,
+        _score,
+        "",
+        "An opinion score from 1 to 5 that a network predicts; a change counts, the value does "
+        "not.",
+    ),
+    _Column("Reference WER", lambda e: e.wer_reference, percent),
+)
+"""The columns before those of the change of words; one of which no pair has a value is left out."""
+
 _PICTURES = (
     ("Size and words", "size and words", _SIZE, _WORDS, "left and low"),
     ("Speed and words", "speed and words", _SPEED, _WORDS, "right and low"),
@@ -49,8 +119,11 @@ def render_page(sweep: SweepReport) -> str:
         pictures=_pictures(sweep),
         link=quote,
         best=_best(sweep),
-        has_opinions=any(entry.dnsmos_candidate is not None for entry in sweep.entries),
-        has_distortion=any(entry.distortion is not None for entry in sweep.entries),
+        columns=[
+            column
+            for column in _COLUMNS
+            if any(column.value(entry) is not None for entry in sweep.entries)
+        ],
     )
 
 
@@ -67,13 +140,15 @@ def _verdict(sweep: SweepReport) -> str:
 
 
 def _best(sweep: SweepReport) -> list[tuple[str, Entry]]:
-    """Return the smallest and the fastest pair of those that passed every gate."""
+    """Return the pair that has most of each quantity, of those that passed every gate."""
     passed = [entry for entry in sweep.entries if entry.gates and all(entry.gates.values())]
-    if not passed:
-        return []
-    smallest = min(passed, key=lambda entry: 1 / entry.size_ratio)
-    fastest = max(passed, key=lambda entry: entry.speed)
-    return [("Smallest that passed", smallest), ("Fastest that passed", fastest)]
+    best = []
+    for column in _COLUMNS:
+        measured = [(value, e) for e in passed if is_finite(value := column.value(e))]
+        if column.best and measured:
+            first = max(measured, key=itemgetter(0))[1]
+            best.append((f"{column.best} that passed", first))
+    return best
 
 
 def _pictures(sweep: SweepReport) -> list[Plot]:

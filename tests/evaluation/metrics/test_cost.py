@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,8 +13,8 @@ from tests.evaluation.subjects import make_subject
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.bootstrap import FEWEST_PROCESSES
-from tts_compress.evaluation.metrics.cost import compare_timings, real_time_factor
-from tts_compress.evaluation.stages import Timings, choose_texts, time_models
+from tts_compress.evaluation.metrics.cost import METRICS, compare_timings, real_time_factor
+from tts_compress.evaluation.stages import FreshProcess, Timings, choose_texts, time_models
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,6 +61,37 @@ def test_ratio_and_interval_are_of_the_means_that_are_shown() -> None:
     assert found.interval[0] < found.ratio < found.p50_ratio == 1.0 < found.interval[1]
 
 
+def test_load_times_are_medians_and_cold_only_where_every_process_was() -> None:
+    """An older report has the first time alone, by the name it had."""
+
+    def rows(*sides: list[FreshProcess]) -> list[tuple[str, str, str]]:
+        timings = [_timings([[1.0]]).model_copy(update={"fresh": tuple(side)}) for side in sides]
+        load = next(metric for metric in METRICS if metric.name == "load")
+        shown = load.table_rows(load.compute(SimpleNamespace(timings=timings)), None)
+        return [(row.label, row.reference, row.candidate) for row in shown]
+
+    cold, cached = (
+        [FreshProcess(open_s=s, again_s=s / 4, is_cold=is_cold) for s in (0.4, 0.8, 9.0)]
+        for is_cold in (True, False)
+    )
+    warm = ("Load time, warm", "200 ms", "200 ms")
+    assert rows(cold, cold) == [("Load time, cold", "800 ms", "800 ms"), warm]
+    partly = [*cold[:2], cached[2]]
+    assert rows(cold, partly) == [("Load time, fresh process", "800 ms", "800 ms"), warm]
+    older = [FreshProcess(open_s=0.5)]
+    assert rows(older, older) == [("Load time", "500 ms", "500 ms")]
+
+
+def test_memory_that_grows_with_the_text_is_the_models_own() -> None:
+    fresh = tuple(FreshProcess(idle_bytes=n, peak_bytes=9_000) for n in (900, 1_000, 5_000))
+    grown = _timings([[1.0]]).model_copy(
+        update={"fresh": fresh, "growth": ((5, 4_000), (9, 8_000))}
+    )
+    memory = next(metric for metric in METRICS if metric.name == "memory")
+    found = memory.compute(SimpleNamespace(timings=(grown, grown)))
+    assert found.candidate.growth == ((5, 3_000), (9, 7_000))
+
+
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     """Half a second for two seconds is 0.25."""
     timings = Timings(spent=((0.5,),), audio=((2.0,),))
@@ -82,7 +114,8 @@ def test_models_take_turns_in_several_processes(
         [f"{one}:aa", f"{two}:aa", f"{one}:b", f"{two}:b", f"{two}:aa", f"{one}:aa"]
         for one, two in (("ref", "slow"), ("slow", "ref"))
     )
-    spoken = ["ref:b", "slow:b", *forwards, *backwards, *forwards]
+    growing = ["ref:b", "ref:aa", "slow:b", "slow:aa"]
+    spoken = [*growing, *forwards, *backwards, *forwards]
     assert log.read_text().splitlines() == spoken
     found = compare_timings(reference, candidate, options)
     assert (found.texts, found.runs) == (2, 3)
@@ -94,6 +127,10 @@ def test_models_take_turns_in_several_processes(
         assert len(timings.fresh) == 3
         for process in timings.fresh:
             assert process.peak_bytes >= process.idle_bytes > 10_000_000
+            assert process.again_s is not None
+        (short, less), (long, more) = timings.growth
+        assert (short, long) == (1, 2)
+        assert more >= less > 10_000_000
 
 
 def test_a_model_without_sound_has_no_real_time_factor(

@@ -122,6 +122,10 @@ class Memory(Record):
     model_bytes: int
     """The model's own share: the peak above that; in older reports the difference."""
 
+    growth: tuple[tuple[int, int], ...] = ()
+    """Characters of texts of growing length that one process spoke, and the model's own share of
+    its peak by then, bytes; empty in older reports."""
+
     @model_validator(mode="before")
     @classmethod
     def _has_own_share(cls, given: Any) -> Any:
@@ -149,9 +153,24 @@ class MemoryComparison(Pair[Memory]):
 
 
 class LoadTime(Record):
-    """Time to open the model in a fresh process whose imports are done, milliseconds."""
+    """Time to open the model in processes whose imports are done, milliseconds; medians."""
 
     open_ms: float
+    """In a fresh process."""
+
+    is_cold: bool = False
+    """None of its files were in the system's cache then, in any of the processes."""
+
+    warm_ms: float | None = None
+    """Again in the same processes; None in older reports."""
+
+
+def load_label(load: Pair[LoadTime]) -> str:
+    """Return the words for the first opening."""
+    if load.reference.warm_ms is None:
+        return "Load time"
+    cold = load.reference.is_cold and load.candidate.is_cold
+    return "Load time, cold" if cold else "Load time, fresh process"
 
 
 def compare_timings(
@@ -205,10 +224,7 @@ def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
 
 def _memory(run: Run) -> MemoryComparison:
     before, after = (timings.fresh for timings in run.timings)
-    reference, candidate = (
-        Memory(**{name: int(median(getattr(one, name) for one in fresh)) for name in _BYTES})
-        for fresh in (before, after)
-    )
+    reference, candidate = map(_own_memory, run.timings)
     shares = np.array(
         [[process.model_bytes for process in fresh] for fresh in (before, after)], float
     )
@@ -218,6 +234,14 @@ def _memory(run: Run) -> MemoryComparison:
         ratio_interval=compare_times(*shares)[1] if shares.min() > 0 else None,
         processes=len(before),
     )
+
+
+def _own_memory(timings: Timings) -> Memory:
+    middle = {
+        name: int(median(getattr(process, name) for process in timings.fresh)) for name in _BYTES
+    }
+    growth = tuple((length, peak - middle["idle_bytes"]) for length, peak in timings.growth)
+    return Memory(**middle, growth=growth)
 
 
 def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
@@ -230,6 +254,23 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
     headline = Headline(row.change, detail, f"of the whole process {whole.change}")
     change = " ".join((row.change, *(f"({text})" for text in shown)))
     return [replace(row, change=change, headline=headline), whole]
+
+
+def _load_time(timings: Timings) -> LoadTime:
+    again = [process.again_s for process in timings.fresh if process.again_s is not None]
+    return LoadTime(
+        open_ms=median(process.open_s for process in timings.fresh) * 1e3,
+        is_cold=all(process.is_cold for process in timings.fresh),
+        warm_ms=median(again) * 1e3 if again else None,
+    )
+
+
+def _load_rows(load: Pair[LoadTime], _: object) -> list[Row]:
+    show, label = formatting.milliseconds, load_label(load)
+    rows = _ratio_rows(label, "open_ms", show, _FASTER, load, None)
+    if load.reference.warm_ms is not None and load.candidate.warm_ms is not None:
+        rows += _ratio_rows("Load time, warm", "warm_ms", show, _FASTER, load, None)
+    return rows
 
 
 def _size(run: Run) -> Size:
@@ -369,11 +410,13 @@ METRICS = (
         name="load",
         group="cost",
         result=Pair[LoadTime],
-        compute=partial(
-            _of_each,
-            lambda timings: LoadTime(open_ms=median(one.open_s for one in timings.fresh) * 1e3),
-        ),
-        rows=partial(_ratio_rows, "Load time", "open_ms", formatting.milliseconds, _FASTER),
+        compute=partial(_of_each, _load_time),
+        rows=_load_rows,
+        terms={
+            "Load time": "time to open the model in a process whose imports are done: cold, with "
+            "none of its files in the system's cache; in a fresh process, where the system does "
+            "not say that they are not; and warm, again in the same process. Medians.",
+        },
     ),
     Metric(
         name="first_audio",
