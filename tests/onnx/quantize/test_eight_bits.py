@@ -199,7 +199,8 @@ def test_shared_weights_are_rounded_to_nearest(network: onnx.ModelProto) -> None
     assert _conversion(network, "weight-only").chosen.keys() == {"a", "c", "d"}
 
 
-def test_an_input_that_never_varies_leaves_nothing_to_choose_by() -> None:
+@pytest.mark.parametrize("spread", [0.0, 1e-4, 0.003, 0.01])
+def test_an_input_that_hardly_varies_leaves_little_to_choose_by(spread: float) -> None:
     """The style of a single recording: the rounding of its sums was no matrix to divide by."""
     generator = np.random.default_rng(0)
     weight = generator.normal(0, 0.2, (12, 300, 1))
@@ -207,10 +208,12 @@ def test_an_input_that_never_varies_leaves_nothing_to_choose_by() -> None:
     node = make_node("Conv", "x first first.bias", "y", "/net/first/Conv")
     network = make_model([node], {"x": [1, 300, 1]}, {"y": [1, 12, 1]}, tensors)
     style = generator.normal(0, 3, (1, 300, 1)).astype(np.float32)
-    calls = make_calls(lambda _: {"x": style})
+    noise = [spread * np.random.default_rng(call).normal(size=style.shape) for call in range(8)]
+    calls = make_calls(lambda call: {"x": style + noise[call].astype(np.float32)})
     rule = {"activations": "none", "algorithm": "gptq"}
     recipe = make_recipe(rule, calibration=Calibration())
     chosen = choose_eight_bits(prepared(network, recipe, calls), calls, Silent()).chosen["y"]
     assert isinstance(chosen, EightBits)
     nearest = np.rint(weight / chosen.scales[:, None, None])
-    assert np.array_equal(np.asarray(chosen.codes).reshape(nearest.shape), nearest)
+    differing = np.asarray(chosen.codes).reshape(nearest.shape) != nearest
+    assert differing.mean() < (0.5 if spread > 0.001 else 1e-9)

@@ -89,8 +89,8 @@ Moments: TypeAlias = dict[tuple[str, int], npt.NDArray[np.float64]]
 (C + 1, C + 1), by the tensor, and by the frames that the second factor is later."""
 
 
-_ROUNDING = 1e-5
-"""Share of a tensor's energy below which its variance is that of sums in FP32."""
+_ROUNDING = 1e-6
+"""Share of a tensor's energy that its moments may be wrong by, as sums in FP32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +121,12 @@ class _Moments:
                 moments[tap, :, tap + later] = block
                 moments[tap + later, :, tap] = block.T
         whole = np.diagonal(self.lags[layer.source, 0])[:-1] / steps**2
-        varies = np.diagonal(moments[0, :, 0]).sum() > _ROUNDING * whole.sum()
-        return moments if varies else np.zeros_like(moments)
+        least, each = _ROUNDING * whole.sum(), np.arange(channels)
+        if moments[0, each, 0, each].sum() < 10 * least:
+            return np.zeros_like(moments)
+        for tap in range(taps):
+            moments[tap, each, tap, each] += least  # so that they are moments of some vectors
+        return moments
 
 
 def choose_codes(
