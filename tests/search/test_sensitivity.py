@@ -135,7 +135,7 @@ def test_a_run_goes_on_where_it_was_interrupted(
     assert found.rows[0].damage.same_noise >= found.rows[-1].damage.same_noise
     by_name = {(row.group, row.format): row for row in found.rows}
     assert by_name["dec.*", "int8"].saved_bytes > 0
-    assert by_name["dp.*", "int8"].damage.same_noise == 0.0
+    assert by_name["dp.*", "int8"].damage.same_noise < 1e-4
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise AssertionError("measured again")
