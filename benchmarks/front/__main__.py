@@ -228,7 +228,7 @@ def _gates(gates: Gates, *, words: bool) -> Gates:
 
 def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings) -> Run:
     """Return pairs of audio, with everything that is observed of them."""
-    nothing: Any = None  # of words and times, for which nobody asks
+    models: Any = None  # nobody asks for their words and times
     store = Store(settings.work / settings.processor.name)
     heard: Mapping[str, Any] = {}
     if voice.clips:
@@ -250,7 +250,7 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
         pairs = speech.pairs
     return Run(
         suite=settings.suite,
-        models=nothing,
+        models=models,
         store=store,
         options=settings.options,
         pairs=pairs,
