@@ -203,10 +203,10 @@ def open_cost(objective: Objective, voice: GraphModel, feeds: Sequence[Feeds]) -
         return lambda graph: float(len(graph.SerializeToString()))
     if objective == Objective.MEMORY:
         return lambda graph: _peak_bytes(graph, feeds)
-    heard_at_once = objective == Objective.FIRST_AUDIO
+    in_stages = objective == Objective.FIRST_AUDIO
 
     def opened(graph: onnx.ModelProto, *, original: bool = False) -> Callable[[], list[float]]:
-        runs = _first_sound(voice, graph, original=original) if heard_at_once else None
+        runs = _first_sound(voice, graph, original=original) if in_stages else None
         timed = _timed(runs or _whole(graph), feeds)
         timed()
         return timed
