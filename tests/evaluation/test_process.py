@@ -157,7 +157,7 @@ def test_memory_is_that_of_the_worker(
 
 
 def test_a_file_is_cold_only_when_none_of_its_pages_are_cached(tmp_path: Path) -> None:
-    """What another process has mapped stays: a load time with it is not called cold."""
+    """A file that another process has mapped stays: a load time with it is not called cold."""
     path = tmp_path / "weights.bin"
     path.write_bytes(bytes(range(256)) * 4096)
     if sys.platform != "linux":

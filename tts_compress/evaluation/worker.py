@@ -94,8 +94,9 @@ class _ModelHost:
     def reopen(self, threads: int) -> Answer:
         """Open the model once more, when nothing of it is left but its files in the cache."""
         self._runtime = None
-        self._model = self._load().speaking_as(self._speaking)
+        del self._model  # or both were in memory
         gc.collect()
+        self._model = self._load().speaking_as(self._speaking)
         return {"open_s": self._timed_open(threads)}
 
     def _timed_open(self, threads: int) -> float:
@@ -181,12 +182,15 @@ def _leave_cache(paths: Iterable[Path]) -> bool:
     if not hasattr(os, "RWF_NOWAIT"):
         return False
     cached = []
-    for path in paths:
-        with path.open("rb") as file:
-            handle, size = file.fileno(), path.stat().st_size
-            os.fsync(handle)  # pages that are not written yet stay
-            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-            cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
+    try:
+        for path in paths:
+            with path.open("rb") as file:
+                handle, size = file.fileno(), path.stat().st_size
+                os.fsync(handle)  # pages that are not written yet stay
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
+    except OSError:  # a file system without such calls
+        return False
     return not any(cached)
 
 

@@ -117,7 +117,7 @@ class Encoder(nn.Module):
 
 
 class T2SGraph(nn.Module):
-    """What both graphs of the language model share."""
+    """The language model, as both of its graphs compute it."""
 
     def __init__(self, t2s: Any) -> None:
         super().__init__()
@@ -198,8 +198,7 @@ class Decoder(nn.Module):
         """Return audio (1, samples) of phonemes (1, N), tokens (1, K) and a style (1, G, 1)."""
         latents = self.quantizer.decode(codes[None])
         latents = torch.stack([latents, latents], dim=3).flatten(2)  # 50 frames a second
-        lengths = (shape_as_tensor(values)[-1:] for values in (latents, phones))
-        length, symbols = lengths
+        length, symbols = (shape_as_tensor(values)[-1:] for values in (latents, phones))
         _, mean, log_deviation, mask, *_ = self.enc_p(latents, length, phones, symbols, style)
         noise = torch.randn_like(mean) * _NOISE
         latents = self.flow(mean + noise * log_deviation.exp(), mask, g=style, reverse=True)

@@ -17,7 +17,7 @@ from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
 _BLOCK = 16
-"""Channels of the largest block; those that fill none are computed for nothing."""
+"""Channels of the largest block; one that is not full is computed whole."""
 
 _BETWEEN = frozenset({"Add", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"})
 """Operators that take any height, most of them in blocks where all that they read is in blocks."""
@@ -80,7 +80,7 @@ def _along_time(original: onnx.ModelProto, layers: Collection[str]) -> set[str]:
 
 
 def _grown(
-    graph: Graph, layers: Iterable[onnx.NodeProto], timed: Collection[str]
+    graph: Graph, layers: Iterable[onnx.NodeProto], timed: set[str]
 ) -> dict[str, onnx.NodeProto]:
     """Return layers, and the operators around them that read tensors along time only, by output."""
     region, waiting = dict[str, onnx.NodeProto](), list(layers)
@@ -95,7 +95,7 @@ def _grown(
             for neighbour in (*makers, *graph.readers(node.output[0]))
             if neighbour is not None
             and neighbour.op_type in _BETWEEN
-            and set(timed).issuperset(neighbour.input)
+            and timed.issuperset(neighbour.input)
             and _component(graph, neighbour) == _component(graph, node)
         ]
     return region
