@@ -7,7 +7,6 @@ import os
 import re
 import sys
 import time
-import weakref
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
-
-    from tts_compress.models.base import Speaking
 
 
 @pytest.fixture
@@ -75,7 +72,7 @@ def test_a_failure_names_the_model_and_the_reason(
     """One line, whatever the worker died of."""
     spec = fake_spec("broken", **ways)
     with Worker("model", spec, options) as worker:
-        worker.ask("open_runtime", threads=1, modules=[])
+        worker.ask("open_runtime", threads=1, warm=True)
         with pytest.raises(kind, match=message.replace("{spec}", re.escape(spec))) as found:
             worker.ask("speak", text="hi")
     assert "\n" not in str(found.value)
@@ -86,7 +83,7 @@ def test_a_worker_survives_what_one_request_raises(
 ) -> None:
     """The next text is spoken."""
     with Worker("model", fake_spec("m", fault="raise", on="bad"), options) as worker:
-        worker.ask("open_runtime", threads=1, modules=[])
+        worker.ask("open_runtime", threads=1, warm=True)
         with pytest.raises(EvaluationError, match="ZeroDivision"):
             worker.ask("speak", text="bad")
         assert worker.ask("speak", text="good")["audio_s"] > 0.0
@@ -97,7 +94,7 @@ def test_a_dead_worker_stays_dead(
 ) -> None:
     """Another request is an error too, not a hang."""
     with Worker("model", fake_spec("m", fault="exit"), options) as worker:
-        worker.ask("open_runtime", threads=1, modules=[])
+        worker.ask("open_runtime", threads=1, warm=True)
         for _ in range(3):
             with pytest.raises(EvaluationError, match="exit code 3"):
                 worker.ask("speak", text="hi")
@@ -108,7 +105,7 @@ def test_a_worker_that_does_not_answer_is_stopped(
 ) -> None:
     """A model that hangs does not hang the evaluation."""
     with Worker("model", fake_spec("m", sleep=600), options) as worker:
-        worker.ask("open_runtime", threads=1, modules=[])
+        worker.ask("open_runtime", threads=1, warm=True)
         # Loading had its time; on a busy machine half a second would not do for that.
         worker._timeout_s = 0.5
         start = time.monotonic()
@@ -142,7 +139,7 @@ def test_threads_are_fixed_in_the_environment(
     """The made-up model checks that its environment agrees with the request."""
     options = EvaluationOptions(worker=fake_command, threads=3)
     with Worker("model", fake_spec("m"), options) as worker:
-        assert worker.ask("open_runtime", threads=3, modules=[])["open_s"] >= 0.0
+        assert worker.ask("open_runtime", threads=3, warm=True)["open_s"] >= 0.0
 
 
 def test_memory_is_that_of_the_worker(
@@ -150,7 +147,8 @@ def test_memory_is_that_of_the_worker(
 ) -> None:
     """Bytes, not kibibytes: a Python with NumPy has tens of megabytes, and the peak is no less."""
     with Worker("model", fake_spec("m"), options) as worker:
-        opened = worker.ask("open_runtime", threads=1, modules=["json", "no.such.module"])
+        worker.ask("import_modules", modules=["json", "no.such.module"])
+        opened = worker.ask("open_runtime", threads=1, warm=True)
         found = worker.ask("inspect")
     assert 10_000_000 < opened["idle_bytes"] <= found["peak_bytes"] < 2_000_000_000
     assert "numpy" in found["modules"]
@@ -185,32 +183,3 @@ def test_stages_beside_a_voice_are_of_what_it_is_opened_from(tmp_path: Path) -> 
         path.touch()
     files = SimpleNamespace(files=lambda: ModelFiles(weights=(voice,)))
     assert program._files(cast("Any", files)) == [voice, stage]
-
-
-def test_a_model_is_opened_again_with_nothing_of_it_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the speaker that was chosen; a model in memory would open in no time."""
-    opened: list[Any] = []
-
-    class Model:
-        speaker: str | int | None = None
-
-        def speaking_as(self, speaking: Speaking) -> Model:
-            self.speaker = speaking.speaker
-            return self
-
-        def open_runtime(self, *, threads: int) -> list[Model]:
-            del threads
-            assert not any(earlier() for earlier in opened)
-            opened.append(weakref.ref(self))
-            return [self]
-
-        def files(self) -> ModelFiles:
-            return ModelFiles(weights=())
-
-    monkeypatch.setattr(program, "load", lambda _: Model())
-    host = program._ModelHost("m")
-    host.speak_as(None, None, "anna")
-    host.open_runtime(1, [])
-    assert host.reopen(1)["open_s"] >= 0.0
-    assert len(opened) == 2
-    assert opened[1]().speaker == "anna"

@@ -1,6 +1,7 @@
 """Work done by the models' processes: synthesis and timing."""
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from time import monotonic
@@ -83,8 +84,8 @@ class FreshProcess(Config):
     is_cold: bool = False
     """None of the model's files were in the system's cache then."""
 
-    again_s: float | None = None
-    """Seconds to open it again at the process's end; None in older reports."""
+    is_warm: bool = False
+    """They were left there, where an earlier process had read them."""
 
     idle_bytes: int = 0
     """Memory before the model was opened."""
@@ -148,14 +149,17 @@ def time_models(
     chosen = choose_texts(texts, options.timing_texts)
     steps = options.timing_runs + 1
     options.progress.advance("time", 0, steps)
-    modules, growth = zip(*(_rehearse(model, chosen, options) for model in models), strict=True)
+    with ThreadPoolExecutor(len(models)) as pool:  # nothing of it is timed
+        rehearsals = pool.map(lambda model: _rehearse(model, chosen, options), models)
+        modules, growth = zip(*rehearsals, strict=True)
     rounds: list[list[_Round]] = []
     spent_opening = 0.0
     while len(rounds) < options.timing_runs and (
         len(rounds) < FEWEST_PROCESSES or spent_opening < _LONGEST_S
     ):
         options.progress.advance("time", len(rounds) + 1, steps)
-        opening, pair = _time_fresh(models, modules, chosen, options, swapped=len(rounds) % 2 == 1)
+        warm, swapped = (bool(len(rounds) & bit) for bit in (2, 1))  # each in either order
+        opening, pair = _time_fresh(models, modules, chosen, options, swapped=swapped, warm=warm)
         spent_opening += opening
         rounds.append(pair)
     options.progress.advance("time", steps, steps)
@@ -195,7 +199,7 @@ def _rehearse(
         options: Settings of the process.
     """
     with model.start(replace(options, kept=None)) as worker:
-        worker.ask("open_runtime", threads=options.threads, modules=[])
+        worker.ask("open_runtime", threads=options.threads, warm=True)
         growth = tuple(
             (len(text), int(worker.ask("speak", text=text)["peak_bytes"]))
             for text in choose_texts(texts, _GROWING)
@@ -211,6 +215,7 @@ def _time_fresh(
     options: EvaluationOptions,
     *,
     swapped: bool,
+    warm: bool,
 ) -> tuple[float, list[_Round]]:
     """Open both models in fresh processes and have them speak each text in turns.
 
@@ -220,39 +225,59 @@ def _time_fresh(
         texts: Texts; the last and longest warms up, and takes the most memory.
         options: Settings of the processes.
         swapped: The candidate begins.
+        warm: The models' files stay in the system's cache.
 
     Returns:
-        The seconds until both were open and warm, and open again, and what they gave, the
-        reference first.
+        The seconds until both were open and had warmed up, and what they gave, the reference first.
     """
     order = (1, 0) if swapped else (0, 1)
     begun = monotonic()
     with ExitStack() as stack:
-        workers, fresh = {}, {}
+        workers, fresh = _start(stack, models, modules, options), {}
         for side in order:
-            worker = stack.enter_context(models[side].start(replace(options, kept=None)))
-            opened = worker.ask("open_runtime", threads=options.threads, modules=modules[side])
-            worker.ask("speak", text=texts[-1])
-            warm = worker.ask("inspect")
-            figures = {"peak_bytes": warm["peak_bytes"], "gpu": warm.get("gpu", {})}
-            workers[side], fresh[side] = worker, FreshProcess(**opened, **figures)
+            opened = workers[side].ask("open_runtime", threads=options.threads, warm=warm)
+            workers[side].ask("speak", text=texts[-1])
+            used = workers[side].ask("inspect")
+            figures = {"peak_bytes": used["peak_bytes"], "gpu": used.get("gpu", {})}
+            fresh[side] = FreshProcess(is_warm=warm, **opened, **figures)
         opening = monotonic() - begun
         turns = []
         for text in texts:
             turns.append({side: workers[side].ask("speak", text=text) for side in order})
             order = order[::-1]
-        begun = monotonic()
-        again = {s: workers[s].ask("reopen", threads=options.threads)["open_s"] for s in order}
-        opening += monotonic() - begun
     return opening, [
         _Round(
-            fresh=fresh[side].model_copy(update={"again_s": again[side]}),
+            fresh=fresh[side],
             spent=tuple(turn[side]["seconds"] for turn in turns),
             first=tuple(turn[side].get("first_s", turn[side]["seconds"]) for turn in turns),
             audio=tuple(turn[side]["audio_s"] for turn in turns),
         )
         for side in (0, 1)
     ]
+
+
+def _start(
+    stack: ExitStack,
+    models: Sequence[Subject],
+    modules: Sequence[list[str]],
+    options: EvaluationOptions,
+) -> list[Worker]:
+    """Start a process of each model, all at the same time, until a stack is unwound.
+
+    Args:
+        stack: Ends them.
+        models: Models.
+        modules: What each imports.
+        options: Settings of the processes; none is kept.
+    """
+
+    def start(model: Subject, names: list[str]) -> Worker:
+        worker = stack.enter_context(model.start(replace(options, kept=None)))
+        worker.ask("import_modules", modules=names)
+        return worker
+
+    with ThreadPoolExecutor(len(models)) as pool:
+        return list(pool.map(start, models, modules))
 
 
 class TimedModels(Config):

@@ -7,7 +7,6 @@ and settings are JSON.
 An evaluation starts about ten, so each imports only what it serves.
 """
 
-import gc
 import importlib
 import json
 import os
@@ -15,7 +14,6 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -44,9 +42,7 @@ class _ModelHost:
     """Serves the requests to a model."""
 
     def __init__(self, spec: str, execution: str = "{}") -> None:
-        self._load = partial(load, spec, **json.loads(execution))
-        self._model: TTSModel = self._load()
-        self._speaking = Speaking()
+        self._model: TTSModel = load(spec, **json.loads(execution))
         self._runtime: Runtime | None = None
         self._spoken = ""
 
@@ -61,7 +57,7 @@ class _ModelHost:
             text, description = prompt["text"], prompt["description"]
             told = Prompt(audio=audio, text=text, description=description)
             speaking = replace(speaking, prompt=told)
-        self._model, self._speaking = self._model.speaking_as(speaking), speaking
+        self._model = self._model.speaking_as(speaking)
         return {}
 
     def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:
@@ -74,14 +70,21 @@ class _ModelHost:
             "durations": None if audio.durations is None else audio.durations.tolist(),
         }
 
-    def open_runtime(self, threads: int, modules: list[str]) -> Answer:
-        """Open the system's own runtime, after the imports that a first use would trigger."""
+    def import_modules(self, modules: list[str]) -> Answer:
+        """Import what opening the model and speaking would import."""
         for name in modules:
             # Some exist only as a by-product of others; memory is measured without them then.
             with suppress(Exception):
                 importlib.import_module(name)
-        idle, is_cold = status_bytes("VmRSS") or peak_bytes(), _leave_cache(_files(self._model))
-        spent, sessions = self._timed_open(threads), getattr(self._model, "sessions", None)
+        return {}
+
+    def open_runtime(self, threads: int, *, warm: bool) -> Answer:
+        """Open the system's own runtime, with the model's files in the system's cache or not."""
+        idle = status_bytes("VmRSS") or peak_bytes()
+        is_cold = not warm and _leave_cache(_files(self._model))
+        start = perf_counter()
+        self._runtime = self._model.open_runtime(threads=threads)
+        spent, sessions = perf_counter() - start, getattr(self._model, "sessions", None)
         counts = {} if sessions is None else sessions.operators
         operators = {" ".join(kind): count for kind, count in sorted(counts.items())}
         return {
@@ -90,19 +93,6 @@ class _ModelHost:
             "idle_bytes": idle,
             "operators": operators,
         }
-
-    def reopen(self, threads: int) -> Answer:
-        """Open the model once more, when nothing of it is left but its files in the cache."""
-        self._runtime = None
-        del self._model  # or both were in memory
-        gc.collect()
-        self._model = self._load().speaking_as(self._speaking)
-        return {"open_s": self._timed_open(threads)}
-
-    def _timed_open(self, threads: int) -> float:
-        start = perf_counter()
-        self._runtime = self._model.open_runtime(threads=threads)
-        return perf_counter() - start
 
     def speak(self, text: str) -> Answer:
         """Speak in the system's own runtime, timed until the first sound and until the last."""

@@ -99,7 +99,7 @@ def test_a_worker_measures_the_gpu_while_it_speaks(
     with pretend_gpu(monkeypatch):
         host = _ModelHost(f"transformers:{vits_dir}", '{"device": "cuda"}')
         assert host.inspect()["gpu"] == {}, "it has not spoken"
-        host.open_runtime(threads=1, modules=[])
+        host.open_runtime(threads=1, warm=True)
         assert host.speak("a few words")["audio_s"] > 0
         use = host.inspect()["gpu"]
     assert (use["peak_bytes"], use["reserved_bytes"], use["fragmentation"]) == (7, 9, 0)

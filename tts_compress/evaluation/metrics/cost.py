@@ -156,13 +156,14 @@ class LoadTime(Record):
     """Time to open the model in processes whose imports are done, milliseconds; medians."""
 
     open_ms: float
-    """In a fresh process."""
+    """In a fresh process; only those whose files the system was asked to drop from its cache."""
 
     is_cold: bool = False
     """None of its files were in the system's cache then, in any of the processes."""
 
     warm_ms: float | None = None
-    """Again in the same processes; None in older reports."""
+    """In fresh processes while the files are in the cache; None where all were asked to drop them.
+    """
 
 
 def load_label(load: Pair[LoadTime]) -> str:
@@ -257,11 +258,12 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
 
 
 def _load_time(timings: Timings) -> LoadTime:
-    again = [process.again_s for process in timings.fresh if process.again_s is not None]
+    warm = [process.open_s for process in timings.fresh if process.is_warm]
+    first = [process for process in timings.fresh if not process.is_warm]
     return LoadTime(
-        open_ms=median(process.open_s for process in timings.fresh) * 1e3,
-        is_cold=all(process.is_cold for process in timings.fresh),
-        warm_ms=median(again) * 1e3 if again else None,
+        open_ms=median(process.open_s for process in first) * 1e3,
+        is_cold=all(process.is_cold for process in first),
+        warm_ms=median(warm) * 1e3 if warm else None,
     )
 
 
