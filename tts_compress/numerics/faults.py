@@ -28,7 +28,10 @@ _MORE = 2.0
 """Factor by which a candidate bends more than its reference within 2 ms where it has a click."""
 
 _STEP_S = 0.0025
-"""Time between the levels in which onsets are found; each is of twice as long."""
+"""Time between the levels in which onsets and holes are found."""
+
+_LOUD_DB = -18.0
+"""Level relative to the speech from which on sound that goes away for a moment is missed."""
 
 _ONSET_DB, _RISE_DB = -24.0, 20.0
 """An onset reaches this level relative to the speech, that far above what is before it."""
@@ -107,10 +110,7 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
 
     Of two successive levels the softer counts: a click is none.
     """
-    levels, after = _fine_levels(reference, rate), _fine_levels(candidate, rate)
-    loud = levels[levels > levels.max(initial=-200.0) - 20.0]
-    speech = 10.0 * np.log10(np.mean(10.0 ** (loud / 10.0))) if len(loud) else 0.0
-    levels, after = levels - speech, after - speech
+    levels, after = _fine_levels(reference, candidate, rate, steps=2)
     begin, end = (round(span / _STEP_S) for span in (_BEFORE_S, _MASKED_S))
     if len(levels) <= begin:
         return []
@@ -126,10 +126,31 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
     return _places(rises[first], onsets[first] * _STEP_S)
 
 
-def _fine_levels(wave: Wave, rate: int) -> Wave:
-    """Return the level of every 5 ms about its mean, in steps of half of that, dB of full scale."""
+def added_holes(reference: Wave, candidate: Wave, rate: int) -> Places:
+    """Return by how much softer the candidate is in 10 ms of loud sound, in dB.
+
+    Softer than the reference at the same time and 2.5 ms before and after: a candidate may be a
+    little late.
+    """
+    levels, after = _fine_levels(reference, candidate, rate, steps=4)
+    softest = np.lib.stride_tricks.sliding_window_view(np.pad(levels, 1, "edge"), 3).min(axis=1)
+    both = min(len(levels), len(after))
+    loud = softest[:both] >= _LOUD_DB
+    softer = softest[:both] - after[:both]
+    return _places(softer[loud], np.arange(both)[loud] * _STEP_S)
+
+
+def _fine_levels(reference: Wave, candidate: Wave, rate: int, *, steps: int) -> tuple[Wave, Wave]:
+    """Return levels about the mean, each of some steps, dB relative to the reference's speech."""
+    levels, after = (_levels(wave, rate, steps) for wave in (reference, candidate))
+    loud = levels[levels > levels.max(initial=-200.0) - 20.0]
+    speech = 10.0 * np.log10(np.mean(10.0 ** (loud / 10.0))) if len(loud) else 0.0
+    return levels - speech, after - speech
+
+
+def _levels(wave: Wave, rate: int, steps: int) -> Wave:
     starts = (np.arange(int(len(wave) / rate / _STEP_S)) * _STEP_S * rate).astype(np.intp)
-    size = round(2 * _STEP_S * rate)
+    size = round(steps * _STEP_S * rate)
     starts = starts[starts + size <= len(wave)]
     squares, sums = (np.concatenate(([0.0], np.cumsum(part))) for part in (np.square(wave), wave))
     power, mean = ((part[starts + size] - part[starts]) / size for part in (squares, sums))

@@ -203,6 +203,14 @@ def _muffled(audio: Audio) -> Audio:
     return _changed(audio, samples)
 
 
+def _choppy(audio: Audio) -> Audio:
+    """Fade 25 ms out and in, as where a packet is lost and somebody conceals it."""
+    part = _part(audio, 0.025)
+    samples = audio.samples.copy()
+    samples[part] *= 1.0 - np.hanning(part.stop - part.start)
+    return _changed(audio, samples)
+
+
 def _pre_echo(audio: Audio) -> Audio:
     """Add everything 30 ms early, 20 dB softer."""
     early = round(0.03 * audio.sample_rate)
@@ -238,6 +246,7 @@ PLANTED: list[tuple[str, Plant]] = [
     ("pitch", _higher),
     ("burst", _burst),
     ("hole", _muffled),
+    ("hole", _choppy),
     ("onset", _pre_echo),
 ]
 _IDS = [plant.__name__.strip("_") for _, plant in PLANTED]

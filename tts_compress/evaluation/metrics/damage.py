@@ -111,7 +111,8 @@ class Damage(Record):
     """Decibels by which a range of frequencies is louder for 35 ms than anywhere near."""
 
     hole: Finding | None = None
-    """Decibels by which a range of frequencies is softer for 35 ms than anywhere near."""
+    """Decibels by which a range of frequencies is softer for 35 ms than anywhere near, or loud
+    sound as a whole for 10 ms."""
 
     onset: Finding | None = None
     """Decibels by which the 45 ms before a sound are louder, such as by an early echo of it."""
