@@ -301,6 +301,8 @@ def _compress_graph(
             run=job.training,
         )
     finished = convert(conversion)
+    if conversion.form == "qoperator" and calls is not None:  # other runtimes may have no loops
+        finished = model.in_chunks(part, finished, calls.feeds())
     manifest = describe(
         model, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )

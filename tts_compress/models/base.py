@@ -354,6 +354,11 @@ class OnnxGraph(Model, Protocol):
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph that the caller may change."""
 
+    def in_chunks(
+        self, part: str, graph: onnx.ModelProto, calls: Iterable[Feeds]
+    ) -> onnx.ModelProto:
+        """Return a graph in the place of one of these as it takes least memory, by its calls."""
+
     def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
         """Return this model with other graphs in the place of some; nothing is written.
 

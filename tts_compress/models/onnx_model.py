@@ -3,7 +3,7 @@
 import copy
 import shutil
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -31,10 +31,11 @@ from tts_compress.models.graph_file import (
 from tts_compress.models.streaming import (
     Streamer,
 )
+from tts_compress.onnx.chunks import joined
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.precision import duration_outputs
-from tts_compress.onnx.session import Sessions
+from tts_compress.onnx.session import Feeds, Sessions
 from tts_compress.plain import plain
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
@@ -100,9 +101,19 @@ class OnnxModel:
         return self._with(sessions=Sessions(execution.provider), _opened={}, _streamer=None)
 
     def graph(self, part: str = "") -> onnx.ModelProto:
-        """Return a copy of a graph."""
+        """Return a copy of a graph, its last stages in one piece."""
+        return joined(self._stored(part))
+
+    def _stored(self, part: str) -> onnx.ModelProto:
         stored = self.parts[part]
         return read_graph(stored.path) if stored.held is None else copy_model(stored.held)
+
+    def in_chunks(
+        self, part: str, graph: onnx.ModelProto, calls: Iterable[Feeds]
+    ) -> onnx.ModelProto:
+        """Return a graph as it takes least memory; one that does not speak stays as it is."""
+        del part, calls
+        return graph
 
     def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
         """Return this model with other graphs in the place of some; nothing is written."""
@@ -191,7 +202,7 @@ class OnnxModel:
             shutil.copyfile(part.path, file)
         else:
             # Weights that lay in files of their own are in the one file afterwards.
-            file.write_bytes(self.graph(name).SerializeToString(deterministic=True))
+            file.write_bytes(self._stored(name).SerializeToString(deterministic=True))
         return file
 
     def _settings(self) -> Mapping[str, Path]:

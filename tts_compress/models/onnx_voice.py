@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -32,6 +33,7 @@ from tts_compress.models.streaming import (
     open_stages,
     texts_to_cut_by,
 )
+from tts_compress.onnx.chunks import in_chunks
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, input_names, run_session
 from tts_compress.onnx.stages import StagedGraph
@@ -168,6 +170,20 @@ class OnnxVoice(OnnxModel):
         model = feed_noise(self.graph(name)) if fed else self.graph(name)
         calls = self.two_calls(name)
         return cut_part(part, model, calls, original=self.manifest is None)
+
+    def in_chunks(
+        self, part: str, graph: onnx.ModelProto, calls: Iterable[Feeds]
+    ) -> onnx.ModelProto:
+        """Return a graph as it takes least memory: one that makes samples does so in chunks."""
+        name, last = [*self.parts.items()][-1]
+        table = last.table
+        if part != name or table.spectrum is not None or table.loop or table.repeat > 1:
+            return graph
+        names = {value.name for value in graph.graph.input}
+        inputs = ({n: array for n, array in call.items() if n in names} for call in calls)
+        lengths = {tuple(array.shape for array in call.values()): call for call in inputs}
+        two = [*islice(lengths.values(), 2)]
+        return graph if len(two) < 2 else in_chunks(graph, two, last.output, last.spec)
 
     def two_calls(self, part: str) -> list[Feeds]:
         """Return the inputs of a graph in two calls of different lengths."""

@@ -115,7 +115,7 @@ def cut_graph(
         ModelError: Most of the graph is not local in time; the operator is named.
     """
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
-    costs = [0.0, *accumulate(_cost(field, node) for node in field.nodes)]
+    costs = [0.0, *accumulate(arithmetic(field, node) for node in field.nodes)]
     path = _choose(field, costs)
     share = _share(field, costs, path, spec)
     stages, models = zip(*_stages(model, field, path, spec), strict=True)
@@ -140,14 +140,16 @@ def single_stage(
     """
     first = _first_cut(field)
     path = [first, 0] if first in field.contexts(0) else [first]
-    _share(field, [0.0, *accumulate(_cost(field, node) for node in field.nodes)], path, spec)
+    _share(field, [0.0, *accumulate(arithmetic(field, node) for node in field.nodes)], path, spec)
     ((stage, part),) = _stages(model, field, path, spec)
     return _encoder(model, field, path), stage, part
 
 
 def _share(field: Field, costs: Sequence[float], path: Sequence[int], spec: str) -> float:
     """Return the share of the arithmetic that is local in time; refuse a graph of little."""
-    share = costs[field.cuts[path[0]][1]] / sum(_cost(field, node) for node in field.graph.nodes)
+    share = costs[field.cuts[path[0]][1]] / sum(
+        arithmetic(field, node) for node in field.graph.nodes
+    )
     if len(path) < 2 or share < _LEAST:
         raise ModelError(
             f"'{spec}' cannot be streamed: {100 * (1 - share):.0f} % of its arithmetic is before "
@@ -160,7 +162,7 @@ def _first_cut(field: Field) -> int:
     return max((n for n, (names, _) in enumerate(field.cuts) if len(names) == 1), default=0)
 
 
-def _cost(field: Field, node: onnx.NodeProto) -> float:
+def arithmetic(field: Field, node: onnx.NodeProto) -> float:
     """Return the multiplications of an operator in the first call, or the values it makes."""
     values = 0.0 if node.name.startswith(NOISE_PREFIX) else float(prod(field.shape(node.output[0])))
     layer = any(kind in node.op_type for kind in ("Conv", "MatMul"))
@@ -227,13 +229,13 @@ def _stages(
             before=-context.first,
             after=context.last,
             extra=field.size(ends[0]) - field.size(start) * context.hop,
-            least=_least(field, earlier, number),
-            widest=_widest(field, earlier, number),
+            least=least_steps(field, earlier, number),
+            widest=widest(field, earlier, number),
         )
         yield stage, _part(model, inputs, ends)
 
 
-def _least(field: Field, start: int, end: int) -> int:
+def least_steps(field: Field, start: int, end: int) -> int:
     """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
     steps, least = field.size(field.cuts[start][0][0]), 1
     for node in field.between(start, end):
@@ -242,7 +244,7 @@ def _least(field: Field, start: int, end: int) -> int:
             columns, depth = field.size(source), field.shape(source)[1]
         elif node.op_type in {"Conv", "FusedConv"}:
             columns = field.size(output)
-            depth = int(_cost(field, node) / prod(field.shape(output)))
+            depth = int(arithmetic(field, node) / prod(field.shape(output)))
         else:
             continue
         if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
@@ -250,7 +252,7 @@ def _least(field: Field, start: int, end: int) -> int:
     return least
 
 
-def _widest(field: Field, start: int, end: int) -> int:
+def widest(field: Field, start: int, end: int) -> int:
     """Return the values of the largest tensor between two cuts for each step of the first."""
     names = (name for node in field.between(start, end) for name in node.output if name)
     return max(prod(field.shape(name)) for name in names) // field.size(field.cuts[start][0][0])

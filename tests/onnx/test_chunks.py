@@ -1,0 +1,233 @@
+"""A voice that makes its sound in chunks within its graph says the same, and takes less memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tts_compress.compression import compress
+from tts_compress.models import load
+from tts_compress.onnx import chunks
+from tts_compress.onnx.chunks import in_chunks, joined
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.session import open_session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+_TEXTS = ("Hi.", "Good day to you.", "The quick brown fox jumps over the lazy dog, and runs away.")
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make chunks of a few steps, in voices of any size."""
+    for name, value in (("_FEWEST", 1), ("_AGAIN", 8.0), ("_WORTH", 0)):
+        monkeypatch.setattr(chunks, name, value)
+
+
+def _loops(model: onnx.ModelProto) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type == "Loop"]
+
+
+def _steps(model: onnx.ModelProto) -> int:
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    return int(numpy_helper.to_array(tensors["tts_compress.chunks.steps"])[0])
+
+
+def _operators(model: onnx.ModelProto) -> dict[str, bytes]:
+    return {node.output[0]: node.SerializeToString() for node in model.graph.node}
+
+
+def _weights(model: onnx.ModelProto) -> dict[str, bytes]:
+    return {tensor.name: tensor.SerializeToString() for tensor in model.graph.initializer}
+
+
+def _spoken(voice: Any, model: onnx.ModelProto) -> Iterator[Any]:
+    """Yield the sounds of texts, on one thread with fed noise."""
+    session = open_session(feed_noise(model), "m", threads=1)
+    names = {value.name for value in session.get_inputs()}
+    for feeds in voice.calibration_calls(_TEXTS, seed=0):
+        yield session.run(None, {name: feeds[name] for name in names})[0]
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("name", ["tiny", "choir", "int8", "int8-dynamic"])
+def test_every_sample_is_that_of_the_whole(
+    request: pytest.FixtureRequest, compressed: Callable[[str], Path], name: str
+) -> None:
+    """Of an original, of one with speakers, in integers of fixed ranges, and of dynamic ones."""
+    original = name in {"tiny", "choir"}
+    voice: Any = load(request.getfixturevalue(f"{name}_path") if original else compressed(name))
+    whole = voice.graph()
+    looped = voice.in_chunks("", whole, voice.two_calls(""))
+    assert len(_loops(looped)) == 1
+    assert not _loops(whole), "the graph that was given is as it was"
+    turns = 0
+    for before, after in zip(_spoken(voice, whole), _spoken(voice, looped), strict=True):
+        assert np.array_equal(before, after)
+        turns = max(turns, before.shape[-1] // 32 // _steps(looped))
+    assert turns > 2
+
+
+@pytest.mark.usefixtures("short")
+def test_an_artifact_is_read_in_one_piece_and_written_in_chunks(
+    tiny: Any, quick_recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Whatever looks at layers finds them all; what plays the file has the loop."""
+    voice: Any = compress(tiny, "int8", recipe=quick_recipe("int8"), quality="fast")
+    written = onnx.load(voice.save(tmp_path / "a") / "tiny.onnx")
+    read: Any = load(tmp_path / "a")
+    assert len(_loops(written)) == 1
+    for model in (voice.graph(), read.graph()):
+        assert not _loops(model)
+        assert not any("tts_compress.chunks" in node.name for node in model.graph.node)
+    again = read.save(tmp_path / "b") / "tiny.onnx"
+    assert again.read_bytes() == (tmp_path / "a" / "tiny.onnx").read_bytes()
+    assert read.open_runtime(threads=1).speak("Good day.").duration_s > 0
+
+
+@pytest.mark.usefixtures("short")
+def test_joined_is_the_graph_of_before(compressed: Callable[[str], Path]) -> None:
+    """Weights that others read, too, are copied into the loop and go again."""
+    voice: Any = load(compressed("int8"))
+    whole = voice.graph()
+    again = joined(voice.in_chunks("", whole, voice.two_calls("")))
+    assert _operators(again) == _operators(whole)
+    assert _weights(again) == _weights(whole)
+
+
+def test_a_graph_of_little_memory_stays_as_it_is() -> None:
+    model, calls = _stretched()
+    assert in_chunks(model, calls, "audio", "m") is model
+
+
+def _stretched(read_again: str = "") -> tuple[onnx.ModelProto, list[Any]]:
+    """Return a graph that doubles the length between two convolutions, and inputs of two calls."""
+    random = np.random.default_rng(0)
+    weights = {
+        "up": random.standard_normal((6, 4, 4)),
+        "near": random.standard_normal((4, 4, 7)),
+        "last": random.standard_normal((1, 4, 3)),
+    }
+    nodes = [
+        helper.make_node("ConvTranspose", ["x", "up"], ["wide"], "up", strides=[2]),
+        helper.make_node(
+            "Conv", ["wide", "near"], ["near_out"], "near", pads=[9, 9], dilations=[3]
+        ),
+        helper.make_node("LeakyRelu", ["near_out"], ["soft"], "soft"),
+        helper.make_node("Conv", ["soft", "last"], ["audio"], "last", pads=[1, 1]),
+    ]
+    values: dict[str, list[str | int | None]] = {"audio": ["b", 1, "t"]}
+    if read_again:
+        nodes.append(helper.make_node("ReduceMean", [read_again], ["mean"], "mean", axes=[2]))
+        values["mean"] = ["b", 4, 1]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 6, "n"])],
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values.items()],
+        [numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    calls = [{"x": random.standard_normal((1, 6, n)).astype(np.float32)} for n in (40, 90)]
+    return model, calls
+
+
+@pytest.mark.usefixtures("short")
+def test_every_length_is_right() -> None:
+    """Shorter than a chunk, a step longer, and with an end that no hop makes."""
+    model, calls = _stretched()
+    looped = in_chunks(model, calls, "audio", "m")
+    assert len(_loops(looped)) == 1
+    whole, turns = (open_session(graph, "m", threads=1) for graph in (model, looped))
+    random = np.random.default_rng(1)
+    for length in range(1, 4 * _steps(looped) + 3):
+        feeds = {"x": random.standard_normal((1, 6, length)).astype(np.float32)}
+        (before,), (after,) = whole.run(None, feeds), turns.run(None, feeds)
+        assert before.shape == (1, 1, 2 * length + 2)
+        assert np.allclose(before, after, atol=1e-5), length
+
+
+@pytest.mark.usefixtures("short")
+def test_what_is_read_beside_the_sound_stays_outside() -> None:
+    """Only what follows it is in the loop."""
+    model, calls = _stretched(read_again="wide")
+    looped = in_chunks(model, calls, "audio", "m")
+    outside = {name for node in looped.graph.node for name in node.output}
+    assert {"wide", "mean"} <= outside
+    assert "soft" not in outside
+    pairs = [open_session(graph, "m", threads=1).run(None, calls[1]) for graph in (model, looped)]
+    for before, after in zip(*pairs, strict=True):
+        assert np.allclose(before, after, atol=1e-5)
+
+
+@pytest.mark.parametrize("broken", ["outputs", "body", "slice"])
+@pytest.mark.usefixtures("short")
+def test_a_loop_of_that_name_that_is_another_stays(broken: str) -> None:
+    """A file may say anything."""
+    looped = in_chunks(*_stretched(), "audio", "m")
+    (loop,) = _loops(looped)
+    body = loop.attribute[0].g
+    if broken == "outputs":
+        del loop.output[:]
+    elif broken == "body":
+        del loop.attribute[:]
+    else:
+        body.node.remove(next(node for node in body.node if node.op_type == "Slice"))
+    assert joined(looped) is looped
+
+
+_PEAK = """
+import json, sys
+import numpy as np, onnxruntime
+from tts_compress.processes import peak_bytes, status_bytes
+options = onnxruntime.SessionOptions()
+options.intra_op_num_threads = 1
+idle = status_bytes("VmRSS")
+session = onnxruntime.InferenceSession(sys.argv[1], options)
+feeds = dict(np.load(sys.argv[2]))
+session.run(None, {value.name: feeds[value.name] for value in session.get_inputs()})
+print(json.dumps(peak_bytes() - idle))
+"""
+
+
+def test_memory_is_that_of_a_chunk(tmp_path: Path) -> None:
+    """Ten seconds through two wide layers, in a process of its own."""
+    if sys.platform != "linux":
+        pytest.skip("no other system tells both figures")
+    random = np.random.default_rng(0)
+    weights = {
+        "first": random.standard_normal((32, 4, 3)),
+        "second": random.standard_normal((32, 32, 3)),
+        "last": random.standard_normal((1, 32, 3)),
+    }
+    names = ["x", "wide", "wider", "audio"]
+    nodes = [
+        helper.make_node("Conv", [names[n], weight], [names[n + 1]], weight, pads=[1, 1])
+        for n, weight in enumerate(weights)
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "n"])],
+        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, 1, "t"])],
+        [numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    calls: Any = [{"x": np.zeros((1, 4, n), np.float32)} for n in (4000, 9000)]
+    np.savez(tmp_path / "feeds.npz", x=random.standard_normal((1, 4, 220_000)).astype(np.float32))
+    peaks = []
+    for name, made in (("whole", model), ("looped", in_chunks(model, calls, "audio", "m"))):
+        onnx.save(made, tmp_path / name)
+        command = [sys.executable, "-c", _PEAK, str(tmp_path / name), str(tmp_path / "feeds.npz")]
+        peaks.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    assert peaks[0] > 56e6  # two tensors of 28 MB
+    assert peaks[1] < peaks[0] / 2
