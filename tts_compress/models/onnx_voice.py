@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -179,10 +179,8 @@ class OnnxVoice(OnnxModel):
         table = last.table
         if part != name or table.spectrum is not None or table.loop or table.repeat > 1:
             return graph
-        names = {value.name for value in graph.graph.input}
-        inputs = ({n: array for n, array in call.items() if n in names} for call in calls)
-        lengths = {tuple(array.shape for array in call.values()): call for call in inputs}
-        two = [*islice(lengths.values(), 2)]
+        lengths = groupby(calls, lambda call: {name: array.shape for name, array in call.items()})
+        two = [next(alike) for _, alike in islice(lengths, 2)]
         return graph if len(two) < 2 else in_chunks(graph, two, last.output, last.spec)
 
     def two_calls(self, part: str) -> list[Feeds]:

@@ -23,6 +23,7 @@ from tts_compress.onnx.graph import (
     standard_opset,
     tensors_read,
 )
+from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.receptive import Context, Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.stages import arithmetic, least_steps, widest
@@ -97,13 +98,16 @@ def in_chunks(
 
     Args:
         model: The graph, for one utterance at a time; not changed.
-        calls: Inputs of two calls of different lengths.
+        calls: Inputs of two calls of different lengths, with fed noise.
         output: The output that is sound.
         spec: Its name in messages.
     """
     if standard_opset(model) < _OPSET or output not in {v.name for v in model.graph.output}:
         return model
-    field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), [output])
+    fed = feed_noise(model)  # durations that were drawn would differ from run to run
+    names = {value.name for value in fed.graph.input}
+    inputs = [{n: array for n, array in call.items() if n in names} for call in calls]
+    field = walk(Graph(copy_model(model)), observe_shapes(fed, inputs, spec), [output])
     tail = _choose(field, output)
     return model if tail is None else _looped(model, field, tail, output)
 
@@ -191,7 +195,7 @@ def _peak(
     for number, node in enumerate(nodes):
         held += sum(sizes.get(name, 0.0) for name in node.output)
         peak = max(peak, held)
-        over = (name for name in {*node.input, *node.output} - {*returned})
+        over = (n for n in dict.fromkeys([*node.input, *node.output]) if n not in returned)
         held -= sum(sizes.get(name, 0.0) for name in over if last.get(name, number) == number)
     return peak
 
@@ -314,10 +318,10 @@ def _numbers(field: Field, tail: _Tail, output: str) -> list[onnx.TensorProto]:
 def _operators(
     rows: Sequence[tuple[str, str, str]], names: Mapping[str, str]
 ) -> list[onnx.NodeProto]:
-    made = [(op, inputs.split(), _named(output)) for op, inputs, output in rows]
+    named = [(op, inputs.split(), _named(output)) for op, inputs, output in rows]
     return [
         helper.make_node(op, [names.get(name) or _named(name) for name in inputs], [output], output)
-        for op, inputs, output in made
+        for op, inputs, output in named
     ]
 
 
