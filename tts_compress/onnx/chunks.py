@@ -43,6 +43,9 @@ _LONG = 1 << 18
 _WORTH = 1 << 21
 """Fewest values that have to be saved, of those that are held at once: 8 MB."""
 
+_COPIED = 1 << 10
+"""Most values of a weight that lies in the loop and outside, where both read it."""
+
 _OPSET = 13
 """First version whose `Unsqueeze` takes axes as an input."""
 
@@ -231,7 +234,8 @@ def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> o
     weights = {t.name: t for t in model.graph.initializer if t.name in read}
     moved = [tensor for name, tensor in weights.items() if name not in elsewhere]
     names = {source: _named("chunk")}
-    for name in sorted(shared | (weights.keys() & elsewhere)):
+    small = {name for name, tensor in weights.items() if prod(tensor.dims) <= _COPIED}
+    for name in sorted(shared | (small & elsewhere)):
         # Optimizers take for constant what lies in the loop's body.
         names[name] = f"{_NAME}:{name}"
         moved.append(numpy_helper.from_array(graph.value(name), names[name]))
