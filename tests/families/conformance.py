@@ -183,9 +183,7 @@ class FamilyPromises:
             assert near.positions > 90
             assert near.agreement >= promise.agreement
             assert 0 < near.kl_nats < (promise.kl_nats or np.inf)
-        saved = (
-            request.getfixturevalue("artifact") if is_shared else small.save(tmp_path / scheme)
-        )
+        saved = request.getfixturevalue("artifact") if is_shared else small.save(tmp_path / scheme)
         again = self._read(saved)
         for seed, samples in zip(self.case.seeds, spoken, strict=True):
             np.testing.assert_array_equal(self._said(again, seed), samples)
