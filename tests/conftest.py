@@ -172,15 +172,13 @@ def make_checkpoint() -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def few_flows() -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which Piper's class has one spline, and few layers before it.
+    """Return a context in which Piper's class has one spline, and couplings of two layers.
 
-    It has three splines, of three layers each, and couplings of four layers, and its arguments
-    leave no choice. A runtime takes its time by the node when it opens a graph, and most nodes are
-    of these, all alike.
+    It has three splines and four layers, and its arguments leave no choice. A runtime takes its
+    time by the node when it opens a graph, and most nodes are of these, all alike.
     """
     models = pytest.importorskip("piper.train.vits.models")
     durations, couplings = models.StochasticDurationPredictor, models.ResidualCouplingBlock
-    separable = models.modules.DDSConv
 
     def few_durations(*sizes: Any, gin_channels: int) -> Any:
         return durations(*sizes[:4], 2, gin_channels=gin_channels)  # the last one is trained only
@@ -188,16 +186,11 @@ def few_flows() -> Callable[[], AbstractContextManager[None]]:
     def few_couplings(*sizes: Any, gin_channels: int) -> Any:
         return couplings(*sizes[:4], 2, gin_channels=gin_channels)
 
-    def few_separable(channels: int, kernel_size: int, n_layers: int, p_dropout: float) -> Any:
-        del n_layers
-        return separable(channels, kernel_size, 1, p_dropout)
-
     @contextmanager
     def context() -> Iterator[None]:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(models, "StochasticDurationPredictor", few_durations)
             patch.setattr(models, "ResidualCouplingBlock", few_couplings)
-            patch.setattr(models.modules, "DDSConv", few_separable)
             yield
 
     return context

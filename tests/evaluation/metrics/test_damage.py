@@ -261,7 +261,7 @@ def test_each_kind_has_a_detector() -> None:
 def test_planted_damage_is_found_in_synthetic_speech(kind: str, plant: Plant) -> None:
     if kind == "onset":
         pytest.skip("pauses are as short as the echo is early")
-    for seed in range(5):
+    for seed in range(3):
         clean = _speech(seed)
         assert _has(kind, clean, plant(clean)), seed
 
@@ -306,7 +306,7 @@ def test_other_syllables_are_no_fault() -> None:
     assert not [kind for kind, _ in FAULTS if _has(kind, _speech(), _speech(7))]
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.15, 0.3, 0.6])
+@pytest.mark.parametrize("seconds", [0.1, 0.6])
 def test_a_repeated_or_dropped_part_is_found_from_a_tenth_of_a_second_on(
     clips: list[Audio], seconds: float
 ) -> None:
