@@ -346,7 +346,7 @@ def test_no_recording_is_damaged(clips: list[Audio]) -> None:
 
 @pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
 def test_planted_damage_is_found_in_recordings(clips: list[Audio], kind: str, plant: Plant) -> None:
-    assert all(_has(kind, clip, plant(clip)) for clip in clips[::8])
+    assert all(_has(kind, clip, plant(clip)) for clip in clips[::16])
 
 
 def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:

@@ -122,7 +122,7 @@ class TestSpeechT5(FamilyPromises):
         slow=True,
         untried=_UNTRIED,
         check=_checked("speecht5"),
-        commanded=_commanded("speecht5_dir", "vocoder"),
+        commanded=_commanded("speecht5_dir"),
     )
 
 
@@ -138,7 +138,7 @@ class TestFastSpeech2(FamilyPromises):
         noisy=False,
         untried=_UNTRIED,
         check=_checked("fastspeech2"),
-        commanded=_commanded("fastspeech2_dir", "vocoder"),
+        commanded=_commanded("fastspeech2_dir"),
     )
 
 
@@ -195,5 +195,5 @@ class TestDia(FamilyPromises):
         untried=_UNTRIED,
         saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_dia,
-        commanded=_commanded("dia_dir", "model.decoder"),
+        commanded=_commanded("dia_dir"),
     )

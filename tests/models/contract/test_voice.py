@@ -270,14 +270,8 @@ def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path
     assert main(["synthesize", out, _IDS, "--output", str(tmp_path / "small.wav")]) == 0
 
 
-@pytest.mark.parametrize(
-    "system",
-    # One chain is a fast test.
-    [
-        pytest.param(name, marks=[] if name == "matcha_vocos" else [pytest.mark.slow])
-        for name in _SYSTEMS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("system", _SYSTEMS)
 def test_it_is_evaluated_by_ids(
     request: pytest.FixtureRequest,
     tmp_path: Path,
