@@ -125,6 +125,13 @@ def small_suite() -> Suite:
     )
 
 
+@pytest.fixture
+def shortest_suite(small_suite: Suite) -> Suite:
+    """One text, one seed."""
+    few = {"utterances": small_suite.utterances[:1], "seeds": (0,)}
+    return small_suite.model_copy(update=few)
+
+
 @pytest.fixture(scope="session")
 def recordings(assets: Path) -> list[Audio]:
     """A few short recordings of a human reader."""

@@ -262,7 +262,7 @@ def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -
 def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     fake: ModuleType,
     fake_spec: Callable[..., str],
-    small_suite: Suite,
+    shortest_suite: Suite,
     fast_options: EvaluationOptions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -271,10 +271,10 @@ def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     spec = fake_spec("m", skip=2)
     small = fake.FakeModel(spec, saved=False)
     options = replace(fast_options, seeds=(9,))
-    found = evaluate(fake_spec("r"), small, suite=small_suite, options=options)
+    found = evaluate(fake_spec("r"), small, suite=shortest_suite, options=options)
     assert spec == found.candidate.spec
     assert found.suite.seeds == (9,)
-    assert small_suite.sha256 != found.suite.sha256
+    assert shortest_suite.sha256 != found.suite.sha256
     assert found.wer.delta > 0.5
 
 
@@ -343,6 +343,7 @@ def test_of_two_evaluations_into_one_folder_one_wins_and_writes_its_report(
     # An empty folder looked like an evaluation that failed.
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["report.html", "report.json", "report.md"]
+    assert found.listening is None
     assert read_report(tmp_path / "out") == found
 
 
@@ -360,7 +361,7 @@ def test_folders_of_recordings_are_called_that(
 def test_an_original_that_changed_since_it_was_compressed_is_told(
     fake: ModuleType,
     fake_spec: Callable[..., str],
-    small_suite: Suite,
+    shortest_suite: Suite,
     fast_options: EvaluationOptions,
 ) -> None:
     """An original with noise on its weights passed every gate as the reference of its artifact."""
@@ -368,7 +369,7 @@ def test_an_original_that_changed_since_it_was_compressed_is_told(
     source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64)
     small.manifest = SimpleNamespace(scheme="int8", source=source, layers=())
     models = fake.load(reference), small
-    found = evaluate(*models, suite=small_suite, options=fast_options)
+    found = evaluate(*models, suite=shortest_suite, options=fast_options)
     assert any("made from another file" in line for line in found.warnings)
     assert any("made from another file" in line for line in cautions(found))
     source.sha256 = sha256_of(Path(reference))

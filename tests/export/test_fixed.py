@@ -132,14 +132,13 @@ def test_what_cannot_be_fixed_is_named(
     assert not out.exists()
 
 
-@pytest.mark.parametrize("mode", ["reflect", "edge"])
-def test_padding_by_values_is_refused(tiny: Any, tmp_path: Path, mode: str) -> None:
-    """It mirrors what is before the end, which a mask cannot."""
+def test_padding_by_values_is_refused(tiny: Any, tmp_path: Path) -> None:
+    """It repeats what is before the end, which a mask cannot."""
     model = tiny.graph()
     last = model.graph.node[-1]
     pads = onnx.numpy_helper.from_array(np.array([0, 0, 1, 0, 0, 1], np.int64), "pads")
     model.graph.initializer.append(pads)
-    pad = onnx.helper.make_node("Pad", [last.input[0], "pads"], ["padded"], "/dec/Pad", mode=mode)
+    pad = onnx.helper.make_node("Pad", [last.input[0], "pads"], ["padded"], "/dec/Pad", mode="edge")
     model.graph.node.insert(len(model.graph.node) - 1, pad)
     last.input[0] = "padded"
     path = tmp_path / "voice" / "tiny.onnx"
