@@ -93,6 +93,7 @@ class TestVits(FamilyPromises):
     case = FamilyCase(
         family="transformers",
         model="vits",
+        text="call at ten",
         schemes={
             "fp16": SchemePromise(snr_db=50, share=0.62),
             "bf16": SchemePromise(snr_db=34, share=0.62),
@@ -102,7 +103,7 @@ class TestVits(FamilyPromises):
             "int8-weight-only": SchemePromise(snr_db=27, share=0.62),
             "int4-weight-only": SchemePromise(snr_db=27, share=0.62),
         },
-        seeds=(0, 1, 2),
+        seeds=(0, 1),
         slow=True,
         check=_checked("vits"),
         commanded=_commanded(

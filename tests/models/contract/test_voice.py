@@ -82,19 +82,15 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
 
 @pytest.mark.parametrize(
     ("system", "scheme"),
-    # Every scheme of one system; of all others one in integers, and the slow tests, one that finds
+    # Every scheme of one system, and of all others one in integers; of chains also one that finds
     # ranges when it is played and one in halves: layers in other schemes are of these or real.
     [
-        *(pytest.param("kokoro", scheme) for scheme in _SCHEMES),
+        *(("kokoro", scheme) for scheme in _SCHEMES),
+        *((system, "int8") for system in _SYSTEMS if system not in {"kokoro", "supertonic"}),
+        ("matcha_vocos", "fp16"),
         *(
-            pytest.param(
-                system,
-                scheme,
-                marks=[] if scheme == "int8" and system != "supertonic" else [pytest.mark.slow],
-            )
-            for system in _SYSTEMS
-            if system != "kokoro"
-            for scheme in ("int8", "int8-dynamic", "fp16")
+            pytest.param("supertonic", scheme, marks=pytest.mark.slow)
+            for scheme in ("int8", "int8-dynamic")
         ),
     ],
 )
