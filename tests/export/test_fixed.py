@@ -13,7 +13,6 @@ import pytest
 
 from tests.measures import snr_db
 from tests.models.contract.conftest import make_matcha  # noqa: F401 -- a fixture
-from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.export.fixed import export_fixed
 from tts_compress.inspection.check import check_runtime
@@ -22,7 +21,6 @@ from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.stages import single_stage
-from tts_compress.recipes.family import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,10 +39,11 @@ def _said(player: Any, voice: Any, text: str) -> Any:
 
 
 @pytest.fixture(scope="module")
-def small(tiny: Any, quick_recipe: Callable[[str], Path]) -> Any:
+def small(compressed: Callable[[str], Path]) -> Any:
     """Return the tiny voice in standard operators for INT8."""
-    recipe = find_recipe("piper", "int8-static", quick_recipe("int8-static"))
-    return compress(tiny, "int8-static", recipe=recipe.model_copy(update={"format": "qdq"}))
+    voice: Any = load(compressed("int8-static"))
+    assert voice.manifest.recipe["format"] == "qdq"
+    return voice
 
 
 @pytest.fixture(params=["choir_path", "small"])
