@@ -14,7 +14,6 @@ import pytest
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Card
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
-from tts_compress.evaluation.stages import Timings
 from tts_compress.evaluation.store import Store
 
 if TYPE_CHECKING:
@@ -97,13 +96,6 @@ def fast_options() -> EvaluationOptions:
     return EvaluationOptions(
         jobs=1, timing_texts=2, timing_runs=2, timeout_s=60.0, worker=FAKE_COMMAND
     )
-
-
-@pytest.fixture
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have evaluations measure no cost, for which they start four more processes."""
-    timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
-    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
 
 @pytest.fixture

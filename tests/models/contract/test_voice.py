@@ -313,6 +313,7 @@ def test_it_is_evaluated_by_ids(
     assert all(row.log_mel_distance_db > 0 for row in found.utterances)
 
 
+@pytest.mark.usefixtures("untimed")
 def test_ids_are_evaluated_and_calibrated_on_without_words(
     make_vits: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -327,7 +328,7 @@ def test_ids_are_evaluated_and_calibrated_on_without_words(
         path,
         small,
         suite=Suite.model_validate_json(json.dumps(suite)),
-        options=EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1),
+        options=EvaluationOptions(work=tmp_path / "work"),
     )
     assert found.suite.recognizer == "none"
     assert any("words: nothing was judged" in warning for warning in found.warnings)
