@@ -23,7 +23,7 @@ from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.models.base import LanguageModel, LatentModel, TorchModel
 from tts_compress.models.execution import Execution
-from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.family import find_recipe, schemes_of
 
 _ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
 """Schemes that train, or choose codes by an algorithm, which has tests of its own."""
@@ -171,7 +171,11 @@ class FamilyPromises:
     ) -> None:
         """Saved, it speaks what was compressed, and its manifest counts what is there."""
         promise, is_shared = self.case.schemes[scheme], scheme == "int8"
-        small = request.getfixturevalue("small") if is_shared else compressed(model, scheme)
+        few: dict[str, Any] = {}
+        if find_recipe(self.case.family, scheme).calibration is not None:
+            write = request.getfixturevalue("write_texts")
+            few["calibration"] = write([self.case.text, *self.case.texts])
+        small = request.getfixturevalue("small") if is_shared else compressed(model, scheme, **few)
         spoken = [self._said(small, seed) for seed in self.case.seeds]
         if promise.snr_db is not None:
             for seed, samples in zip(self.case.seeds, spoken, strict=True):

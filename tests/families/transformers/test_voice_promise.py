@@ -118,7 +118,7 @@ class TestSpeechT5(FamilyPromises):
     case = FamilyCase(
         family="transformers",
         model="speecht5",
-        text="ten",
+        text="at ten",
         schemes={name: SchemePromise(snr_db=db) for name, db in _SPECTROGRAMS_DB.items()},
         slow=True,
         untried=_UNTRIED,
