@@ -1,5 +1,6 @@
 """Fixtures for every part of the suite: tiny voices made from Piper's own network classes."""
 
+import fcntl
 import gc
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hypothesis
@@ -94,6 +96,30 @@ def _one_list_of_fonts() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """Return a function that returns a folder, which is written by the first process that asks.
+
+    Tests run side by side in several. The folder's path is the same for all; do not write into it.
+    """
+    root = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+
+    def make(name: str, write: Callable[[Path], object]) -> Path:
+        folder = root / "made" / name
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_name(f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                with TemporaryDirectory(dir=folder.parent) as temporary:
+                    write(Path(temporary) / name)
+                    (Path(temporary) / name).rename(folder)
+        return folder
+
+    return make
+
+
+@pytest.fixture(scope="session")
 def assets() -> Path:
     """Return the folder of recordings and voices that are too large for the repository.
 
@@ -172,30 +198,36 @@ def few_flows() -> Callable[[], AbstractContextManager[None]]:
 
 @pytest.fixture(scope="session")
 def tiny_checkpoint(
-    tmp_path_factory: pytest.TempPathFactory,
+    made_once: Callable[..., Path],
     make_checkpoint: Callable[..., dict[str, Any]],
     few_flows: Callable[[], AbstractContextManager[None]],
     voice_config: dict[str, Any],
 ) -> Path:
     """Return a training checkpoint of a tiny voice of few flows, with its configuration."""
     torch = pytest.importorskip("torch")
-    path = tmp_path_factory.mktemp("checkpoint") / "tiny.ckpt"
-    with few_flows():
-        torch.save(make_checkpoint(), path)
-    path.with_name("tiny.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
-    return path
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        with few_flows():
+            torch.save(make_checkpoint(), folder / "tiny.ckpt")
+        (folder / "tiny.ckpt.json").write_text(json.dumps(voice_config), encoding="utf-8")
+
+    return made_once("checkpoint", write) / "tiny.ckpt"
 
 
 @pytest.fixture(scope="session")
 def tiny_path(
-    tmp_path_factory: pytest.TempPathFactory,
+    made_once: Callable[..., Path],
     tiny_checkpoint: Path,
     few_flows: Callable[[], AbstractContextManager[None]],
 ) -> Path:
     """Return the tiny voice's `.onnx` file; do not write into its folder."""
-    with few_flows():
-        voice = load(tiny_checkpoint)
-    return voice.save(tmp_path_factory.mktemp("voice") / "tiny") / "tiny.onnx"
+
+    def write(folder: Path) -> None:
+        with few_flows():
+            load(tiny_checkpoint).save(folder)
+
+    return made_once("tiny", write) / "tiny.onnx"
 
 
 @pytest.fixture(scope="session")
@@ -208,22 +240,27 @@ def tiny(tiny_path: Path) -> GraphModel:
 
 @pytest.fixture(scope="session")
 def choir_path(
-    tmp_path_factory: pytest.TempPathFactory,
+    made_once: Callable[..., Path],
     make_checkpoint: Callable[..., dict[str, Any]],
     few_flows: Callable[[], AbstractContextManager[None]],
     voice_config: dict[str, Any],
 ) -> Path:
     """Return the `.onnx` file of a tiny voice of the speakers anna, ben and cleo."""
     torch = pytest.importorskip("torch")
-    folder = tmp_path_factory.mktemp("choir")
     names = {"anna": 0, "ben": 1, "cleo": 2}
     config = voice_config | {"num_speakers": 3, "speaker_id_map": names}
-    (folder / "choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
-    with few_flows():
-        made = make_checkpoint(num_speakers=3, gin_channels=8)
-        made["state_dict"]["model_g.emb_g.weight"] *= 5  # far apart, as trained speakers are
-        torch.save(made, folder / "choir.ckpt")
-        return load(folder / "choir.ckpt").save(folder / "voice") / "choir.onnx"
+
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "choir.ckpt.json").write_text(json.dumps(config), encoding="utf-8")
+        with few_flows():
+            checkpoint = make_checkpoint(num_speakers=3, gin_channels=8)
+            # Far apart, as trained speakers are.
+            checkpoint["state_dict"]["model_g.emb_g.weight"] *= 5
+            torch.save(checkpoint, folder / "choir.ckpt")
+            load(folder / "choir.ckpt").save(folder / "voice")
+
+    return made_once("choir", write) / "voice" / "choir.onnx"
 
 
 @pytest.fixture(scope="session")
@@ -246,18 +283,15 @@ def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 @pytest.fixture(scope="session")
 def compressed(
-    tmp_path_factory: pytest.TempPathFactory,
+    made_once: Callable[..., Path],
     tiny: GraphModel,
     quick_recipe: Callable[[str], Path],
 ) -> Callable[[str], Path]:
     """Return a function that makes the tiny voice's artifact of a scheme, made once."""
-    folder = tmp_path_factory.mktemp("artifacts")
 
     def make(scheme: str) -> Path:
-        target = folder / scheme
-        if not target.exists():
-            compress(tiny, scheme, recipe=quick_recipe(scheme)).save(target)
-        return target
+        recipe = quick_recipe(scheme)
+        return made_once(scheme, lambda folder: compress(tiny, scheme, recipe=recipe).save(folder))
 
     return make
 
@@ -273,6 +307,15 @@ def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     defaults = EvaluationOptions.__init__.__kwdefaults__
     assert defaults is not None
     monkeypatch.setitem(defaults, "timing_runs", 1)
+
+
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have evaluations measure no cost, for which they start four more processes."""
+    from tts_compress.evaluation.stages import Timings
+
+    timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
+    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
 
 
 @pytest.fixture(scope="session", name="snr_db")

@@ -6,8 +6,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 
+from tests.graphs import make_model, make_node
 from tts_compress.cli import main
 from tts_compress.families import family_names
 
@@ -25,24 +28,21 @@ def test_quantize_saves_an_artifact_and_prints_its_contents(
     assert (target / "manifest.json").is_file()
 
 
-def test_quantize_prints_json_for_machines(
-    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_quantize_prints_json_and_overwrites_only_with_force(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    weight = np.random.default_rng(0).normal(size=(64, 64))
+    graph = make_model(
+        [make_node("MatMul", "x w", "y")], {"x": [1, 64]}, {"y": None}, {"w": weight}
+    )
+    onnx.save(graph, tmp_path / "graph.onnx")
     target = tmp_path / "small"
-    arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(target)]
-    arguments.append("--no-time")
-    assert main([*arguments, "--json"]) == 0
+    arguments = ["quantize", f"onnx:{tmp_path / 'graph.onnx'}", "--scheme", "bf16", "--no-time"]
+    arguments += ["--output", str(target), "--json"]
+    assert main(arguments) == 0
     printed = json.loads(capsys.readouterr().out)
     assert printed["scheme"] == "bf16"
-    assert printed["candidate_bytes"] == (target / "tiny.onnx").stat().st_size
-
-
-def test_quantize_overwrites_only_with_force(
-    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["quantize", str(tiny_path), "--scheme", "bf16", "--output", str(tmp_path / "x")]
-    arguments.append("--no-time")
-    assert main(arguments) == 0
+    assert printed["candidate_bytes"] == (target / "graph.onnx").stat().st_size
     assert main(arguments) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, "--force"]) == 0

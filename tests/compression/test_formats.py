@@ -1,10 +1,7 @@
 """Graph formats of a whole voice: the file holds the requested format."""
 
-import json
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -15,6 +12,7 @@ from tts_compress import Recipe, find_recipe
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import RecipeError
+from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
 
@@ -22,17 +20,21 @@ _TEXT = "Please call Stella."
 
 
 @pytest.fixture(scope="module")
-def changed(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Callable[..., GraphModel]:
-    """Return a function that compresses the tiny voice by a shipped recipe with changed keys."""
+def portable(
+    tiny_path: Path, quick_recipe: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Return the artifact of `int8` that the command makes in standard operators."""
+    folder = tmp_path_factory.mktemp("portable") / "small"
+    arguments = ["quantize", str(tiny_path), "--recipe", str(quick_recipe("int8"))]
+    arguments += ["--output", str(folder), "--format", "qdq", "--no-time"]
+    assert main(arguments) == 0
+    return folder
 
-    @cache
-    def make(scheme: str = "int8", **keys: Any) -> GraphModel:
-        recipe = find_recipe("piper", scheme, quick_recipe(scheme)).model_copy(update=keys)
-        small = compress(tiny, scheme, recipe=recipe)
-        assert isinstance(small, GraphModel)
-        return small
 
-    return make
+def _load(folder: Path) -> GraphModel:
+    voice = load(folder)
+    assert isinstance(voice, GraphModel)
+    return voice
 
 
 def _codes(graph: onnx.ModelProto) -> set[str]:
@@ -52,10 +54,8 @@ def _check_sound(small: GraphModel, tiny: GraphModel, least: float) -> None:
 
 
 @pytest.mark.slow
-def test_portable_form_holds_standard_operators_only(
-    changed: Callable[..., GraphModel], tiny: GraphModel
-) -> None:
-    small = changed(format="qdq")
+def test_portable_form_holds_standard_operators_only(portable: Path, tiny: GraphModel) -> None:
+    small = _load(portable)
     graph, manifest = small.graph(), small.manifest
     assert manifest is not None
     assert {node.domain for node in graph.graph.node} == {""}
@@ -68,11 +68,12 @@ def test_portable_form_holds_standard_operators_only(
     _check_sound(small, tiny, 15)
 
 
-def test_both_forms_honour_the_recipe(changed: Callable[..., GraphModel]) -> None:
+def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str], Path]) -> None:
     """Durations and layers too narrow for the recipe stay real, whatever the form."""
-    for form in ("qdq", "qoperator"):
-        manifest = changed(format=form).manifest
+    for form, folder in (("qdq", portable), ("qoperator", compressed("int8"))):
+        manifest = _load(folder).manifest
         assert manifest is not None
+        assert (manifest.scheme, manifest.recipe["format"]) == ("int8", form)
         static = [la for la in manifest.layers if la.activations == "static"]
         parts = {layer.module.split(".")[0] for layer in static}
         assert "flow" in parts
@@ -82,9 +83,11 @@ def test_both_forms_honour_the_recipe(changed: Callable[..., GraphModel]) -> Non
 
 
 def test_fused_form_of_the_portable_scheme(
-    changed: Callable[..., GraphModel], tiny: GraphModel
+    tiny: GraphModel, quick_recipe: Callable[[str], Path]
 ) -> None:
-    small = changed("int8-static", format="qoperator")
+    recipe = find_recipe("piper", "int8-static", quick_recipe("int8-static"))
+    small = compress(tiny, "int8-static", recipe=recipe.model_copy(update={"format": "qoperator"}))
+    assert isinstance(small, GraphModel)
     assert small.manifest is not None
     assert small.manifest.counts["Conv int8/static"] > 25
     assert "QLinearConv" in {node.op_type for node in small.graph().graph.node}
@@ -98,18 +101,9 @@ def test_recipe_of_another_scheme_is_refused(tiny: GraphModel) -> None:
         compress(tiny, "fp16", recipe=shipped)
 
 
-def test_command_line(
-    tiny_path: Path,
-    quick_recipe: Callable[[str], Path],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+def test_weights_alone_have_no_format(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["quantize", str(tiny_path), "--recipe", str(quick_recipe("int8"))]
-    arguments += ["--output", str(tmp_path / "small")]
-    assert main([*arguments, "--format", "qdq", "--no-time", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["scheme"] == "int8"
-    manifest = json.loads((tmp_path / "small" / "manifest.json").read_text("utf-8"))
-    assert manifest["recipe"]["format"] == "qdq"
     weights = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "half")]
     assert main([*weights, "--format", "qoperator"]) == 2
     assert "leave the format out" in capsys.readouterr().err

@@ -107,7 +107,12 @@ def _compressed(speaker: Path, calls: Path, scheme: str) -> OnnxGraph:
     return small
 
 
-@pytest.mark.parametrize("scheme", _SCHEMES)
+@pytest.mark.parametrize(
+    ("speaker", "scheme"),
+    [*((True, scheme) for scheme in _SCHEMES), (False, "int8"), (False, "fp16")],
+    indirect=["speaker"],
+    scope="module",
+)
 def test_every_scheme_speaks_the_same_with_the_same_noise(
     speaker: Path, calls: Path, scheme: str
 ) -> None:

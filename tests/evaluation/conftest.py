@@ -14,7 +14,6 @@ import pytest
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Card
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
-from tts_compress.evaluation.stages import Timings
 from tts_compress.evaluation.store import Store
 
 if TYPE_CHECKING:
@@ -100,13 +99,6 @@ def fast_options() -> EvaluationOptions:
 
 
 @pytest.fixture
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have evaluations measure no cost, for which they start four more processes."""
-    timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
-    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
-
-
-@pytest.fixture
 def small_suite() -> Suite:
     """Three short texts, two seeds."""
     texts = ("Open the door.", "A cat sat down", "We saw 2 birds")
@@ -123,6 +115,13 @@ def small_suite() -> Suite:
         ),
         card=Card(summary="s", source="s", licence="s", composition="s"),
     )
+
+
+@pytest.fixture
+def shortest_suite(small_suite: Suite) -> Suite:
+    """One text, one seed."""
+    few = {"utterances": small_suite.utterances[:1], "seeds": (0,)}
+    return small_suite.model_copy(update=few)
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,16 @@ import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite, metric, result
+from tts_compress.evaluation import (
+    EvaluationOptions,
+    Gate,
+    Gates,
+    Suite,
+    metric,
+    pairs,
+    result,
+    store,
+)
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metric import Audios, Metric, Pair, find_metrics
 from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
@@ -89,10 +98,20 @@ def test_a_metric_of_another_package_is_measured_shown_and_judged(
     small_suite: Suite,
     fast_options: EvaluationOptions,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Half as loud: lower, and worse, because higher is better."""
+    """Half as loud: lower, and worse, because higher is better. Each recording is read once."""
+    read: list[Path] = []
+
+    def note(path: Path) -> Any:
+        read.append(path)
+        return read_wav(path)
+
+    monkeypatch.setattr(pairs, "read_wav", note)
+    monkeypatch.setattr(store, "read_wav", note)
     models = fake.load(fake_spec("r")), fake.load(fake_spec("c", gain=0.5))
     found = evaluate(*models, suite=small_suite, options=fast_options)
+    assert len(read) == len({*read}) == 3 * 6
     assert found.peak.candidate == pytest.approx(0.5 * found.peak.reference, rel=0.01)
     assert result.read_report(found.write(tmp_path / "report")) == found
     row = "| Peak | 0.3"
@@ -162,27 +181,3 @@ def test_a_recognizer_of_another_package_has_its_name(monkeypatch: pytest.Monkey
     assert open_recognizer("theirs:model", "de") is ears
     with pytest.raises(EvaluationError, match=r"'ears'; known: .*pocketsphinx, theirs"):
         open_recognizer("ears", "de")
-
-
-@pytest.mark.usefixtures("untimed")
-def test_each_wav_is_read_once(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In this process; the recognizer has its own."""
-    from tts_compress.evaluation import pairs, store
-
-    read: list[Path] = []
-
-    def note(path: Path) -> Any:
-        read.append(path)
-        return read_wav(path)
-
-    monkeypatch.setattr(pairs, "read_wav", note)
-    monkeypatch.setattr(store, "read_wav", note)
-    models = fake.load(fake_spec("r")), fake.load(fake_spec("c", gain=0.5))
-    evaluate(*models, suite=small_suite, options=fast_options)
-    assert len(read) == len({*read}) == 3 * 6

@@ -9,32 +9,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from tts_compress import evaluate_audio, load, read_gates
+from tts_compress import evaluate_audio, read_gates
 from tts_compress.audio import Audio, write_wav
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation import evaluate, gate
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.recordings import read_lines
-from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.evaluation.suite import Suite, SuiteText
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_TEXTS = {f"u{n:02d}": entry for n, entry in enumerate(read_suite("en-quick").utterances[:6])}
-_WORDS = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
+    from tts_compress.models.base import GraphModel
+
+_TEXTS = ("Yes.", "Good day.", "Hello there.")
+_WORDS = {f"u{n:02d}": text for n, text in enumerate(_TEXTS)}
 _SILENT_EARS = EvaluationOptions(recognizer="none", timing_runs=1, timing_texts=1)
 
 
 @pytest.fixture(scope="module")
-def spoken() -> dict[str, Audio]:
-    """Return the demo voice's speech of the texts, as another program would leave it."""
-    voice = load("demo")
+def spoken(tiny: GraphModel) -> dict[str, Audio]:
+    """Return the tiny voice's speech of the texts, as another program would leave it."""
     return {
-        name: Audio(
-            samples=voice.synthesize(entry.text, seed=0).samples, sample_rate=voice.sample_rate
-        )
-        for name, entry in _TEXTS.items()
+        name: Audio(samples=tiny.synthesize(text, seed=0).samples, sample_rate=tiny.sample_rate)
+        for name, text in _WORDS.items()
     }
 
 
@@ -54,21 +53,19 @@ def _noisy(audio: Audio) -> Audio:
     return _changed(audio, audio.samples + 3e-3 * noise)
 
 
+@pytest.mark.usefixtures("untimed")
 def test_folders_have_the_values_that_the_models_have(
-    spoken: dict[str, Audio], demo: Path, tmp_path: Path
+    spoken: dict[str, Audio], tiny_path: Path, small_suite: Suite, tmp_path: Path
 ) -> None:
     """Sound is the same whichever way it came; size and speed are not there."""
-    few = dict(list(spoken.items())[:3])
     texts = tmp_path / "texts.tsv"
-    lines = [f"{name}\t{_TEXTS[name].text}\t{_WORDS[name]}" for name in few]
+    lines = [f"{name}\t{text}\t{text}" for name, text in _WORDS.items()]
     texts.write_text("\n".join(lines), encoding="utf-8")
-    folder = _write(tmp_path / "fp32", few)
+    folder = _write(tmp_path / "fp32", spoken)
     report = evaluate_audio(folder, folder, texts, output=tmp_path / "report", options=_SILENT_EARS)
-    suite = read_suite("en-quick")
-    some = suite.model_copy(update={"utterances": suite.utterances[:3], "seeds": (0,)})
-    models = evaluate(
-        demo, demo, suite=Suite.model_validate(some.model_dump()), options=_SILENT_EARS
-    )
+    utterances = tuple(SuiteText(text=text, spoken=text) for text in _TEXTS)
+    suite = small_suite.model_copy(update={"utterances": utterances, "seeds": (0,)})
+    models = evaluate(tiny_path, tiny_path, suite=suite, options=_SILENT_EARS)
     assert report.signal == models.signal
     assert report.health == models.health
     assert {**report.damage.counts, **models.damage.counts} == {}
@@ -93,21 +90,20 @@ def test_arrays_and_a_port_are_told_apart(spoken: dict[str, Audio], tmp_path: Pa
 
 
 def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_path: Path) -> None:
-    few = dict(list(spoken.items())[:3])
-    louder = {name: _changed(audio, 0.99 * audio.samples) for name, audio in few.items()}
-    for seed, audios in enumerate((few, louder)):
+    louder = {name: _changed(audio, 0.99 * audio.samples) for name, audio in spoken.items()}
+    for seed, audios in enumerate((spoken, louder)):
         _write(tmp_path / "fp32" / f"seed{seed}", audios)
-    texts = {name: _WORDS[name] for name in few}
-    report = evaluate_audio(tmp_path / "fp32", [few, louder], texts, options=_SILENT_EARS)
+    report = evaluate_audio(tmp_path / "fp32", [spoken, louder], _WORDS, options=_SILENT_EARS)
     assert report.suite.seeds == (0, 1)
     assert [(one.index, one.seed) for one in report.utterances][:3] == [(0, 0), (0, 1), (1, 0)]
     assert report.distortion.other_seeds_db > 0.0
 
 
-def test_single_renderings_with_other_noise_have_no_distortion(spoken: dict[str, Audio]) -> None:
+def test_single_renderings_with_other_noise_have_no_distortion(
+    spoken: dict[str, Audio], tiny: GraphModel
+) -> None:
     """Piper's program draws new noise each time; that was said to be worse than a telephone."""
-    voice = load("demo")
-    after = {name: voice.synthesize(_TEXTS[name].text, seed=1) for name in spoken}
+    after = {name: tiny.synthesize(text, seed=1) for name, text in _WORDS.items()}
     report = evaluate_audio(spoken, after, _WORDS, options=_SILENT_EARS)
     assert report.distortion is None
     assert any("a folder for each seed" in warning for warning in report.warnings)
@@ -211,14 +207,14 @@ def test_recordings_that_do_not_fit_are_told_in_a_line(
 
 
 def test_what_only_models_or_only_recordings_have_is_refused(
-    spoken: dict[str, Audio], demo: Path, tmp_path: Path
+    spoken: dict[str, Audio], tiny_path: Path, tmp_path: Path
 ) -> None:
     options = EvaluationOptions(recognizer="none", blame=True)
     with pytest.raises(EvaluationError, match="no components to blame"):
         evaluate_audio(spoken, spoken, _WORDS, options=options)
     options = EvaluationOptions(recognizer="none", port=tmp_path)
     with pytest.raises(EvaluationError, match="models have `blame`"):
-        evaluate(demo, demo, options=options)
+        evaluate(tiny_path, tiny_path, options=options)
 
 
 def test_the_candidate_needs_as_many_seeds(spoken: dict[str, Audio]) -> None:

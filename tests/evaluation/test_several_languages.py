@@ -64,9 +64,9 @@ def test_a_worker_speaks_the_language(
 
 @pytest.mark.usefixtures("untimed")
 def test_both_models_speak_the_suites_language(
-    polyglot: Any, small_suite: Suite, fast_options: EvaluationOptions
+    polyglot: Any, shortest_suite: Suite, fast_options: EvaluationOptions
 ) -> None:
-    found = evaluate(polyglot, polyglot, suite=small_suite, options=fast_options)
+    found = evaluate(polyglot, polyglot, suite=shortest_suite, options=fast_options)
     assert (found.reference.language, found.candidate.language) == ("en", "en")
 
 

@@ -83,16 +83,21 @@ def _spoken(log: Path) -> list[str]:
 
 
 def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) -> None:
+    """Of sound ones none has more errors."""
     found = run(log=str(log))
     assert [row.speaker for row in found.utterances] == [*_NAMES, *_NAMES, "anna"]
     assert _spoken(log) == [*_NAMES, *_NAMES, "anna"]  # the candidate
     assert Evaluation.from_json(found.to_json()) == found
     assert dict(provenance(found))["Reference"]["speaker"] == "3 in turn, text by text"
+    words, sound = (row for row in summary_rows(found) if row.label.startswith("Worst speaker"))
+    assert (words.candidate, words.trend) == ("none", "same")
+    assert (sound.candidate, sound.trend) == ("0.0 dB", "same")
+    assert not [caution for caution in cautions(found) if "peaker" in caution]
 
 
 def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path) -> None:
-    """Here by its number."""
-    found = run(speaker="2", log=str(log))
+    """Here by its number; models that were told others speak as that one."""
+    found = run(speaker="2", chosen=("anna", "ben"), log=str(log))
     assert {row.speaker for row in found.utterances} == {*_spoken(log)} == {"cleo"}
     assert found.candidate.settings == found.reference.settings == {"speaker": "cleo"}
     assert not [row for row in summary_rows(found) if "speaker" in row.label]
@@ -111,7 +116,6 @@ def test_models_that_speak_as_different_speakers_are_refused(
 ) -> None:
     with pytest.raises(EvaluationError, match="different speakers, anna and ben"):
         run(chosen=("anna", "ben"))
-    assert {row.speaker for row in run("cleo", chosen=("anna", "ben")).utterances} == {"cleo"}
 
 
 def test_models_of_different_speakers_are_refused(run: Callable[..., Evaluation]) -> None:
@@ -134,7 +138,7 @@ def test_the_default_speaker_is_timed_unless_one_is_named(
     for speakers, wanted in ((_NAMES, "default"), (("ben",), "ben")):
         log.write_text("", "utf-8")
         subject = replace(make_subject(spec), speakers=speakers)
-        time_models((subject, subject), ["one", "two"], fast_options)
+        time_models((subject, subject), ["one", "two"], replace(fast_options, timing_runs=1))
         assert {*_spoken(log)} == {wanted}
 
 
@@ -170,14 +174,6 @@ def test_a_broken_speaker_is_the_worst_by_words(run: Callable[..., Evaluation]) 
     assert "**Worst speaker**: of a voice with several" in page
     (line,) = [line for line in page.splitlines() if line.startswith("> Speaker ben is as far")]
     assert "over 2 texts" in line
-
-
-def test_of_sound_speakers_none_has_more_errors(run: Callable[..., Evaluation]) -> None:
-    found = run()
-    words, sound = (row for row in summary_rows(found) if row.label.startswith("Worst speaker"))
-    assert (words.candidate, words.trend) == ("none", "same")
-    assert (sound.candidate, sound.trend) == ("0.0 dB", "same")
-    assert not [caution for caution in cautions(found) if "peaker" in caution]
 
 
 def test_a_report_of_a_voice_of_one_does_not_speak_of_speakers(

@@ -97,7 +97,8 @@ class Commanded:
 
     language: str | None = None
     timed: tuple[str, ...] = ()
-    """Components with a share of the time that `inspect` shows."""
+    """Components with a share of the time that `inspect` shows; empty where another model of the
+    family has them."""
 
 
 def _unchanged(model: Any) -> Any:

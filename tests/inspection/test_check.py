@@ -170,13 +170,13 @@ def test_artifact_is_pointed_to_the_portable_form(
 
 
 def test_what_only_documents_decide_is_said_so(
-    demo: Path, capsys: pytest.CaptureFixture[str]
+    tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["check", str(demo), "--runtime", "coreml"]) == 0
+    assert main(["check", str(tiny_path), "--runtime", "coreml"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "plays by its documentation" in said
     assert "onnxruntime computes them" in said
-    assert main(["check", str(demo), "--runtime", "all", "--json"]) == 1
+    assert main(["check", str(tiny_path), "--runtime", "all", "--json"]) == 1
     verdicts = {v["runtime"]: v for v in json.loads(capsys.readouterr().out)["runtimes"]}
     refusing = {name for name, verdict in verdicts.items() if not verdict["plays"]}
     assert refusing == {"qnn", "sherpa-onnx"}

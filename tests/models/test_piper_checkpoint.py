@@ -40,6 +40,19 @@ def write(tmp_path: Path, voice_config: dict[str, Any]) -> Callable[[Any], Path]
     return write_one
 
 
+@pytest.fixture(scope="module")
+def original(make_checkpoint: Callable[..., dict[str, Any]]) -> dict[str, Any]:
+    """Return a checkpoint of whole size."""
+    return make_checkpoint()
+
+
+@pytest.fixture
+def checkpoint(original: dict[str, Any]) -> dict[str, Any]:
+    """Return that checkpoint with tables to change; its tensors are shared."""
+    tables = {name: {**original[name]} for name in ("hyper_parameters", "state_dict")}
+    return {**original, **tables}
+
+
 def test_export_has_pipers_inputs_and_folded_weight_norm(tiny: GraphModel) -> None:
     graph = tiny.graph().graph
     assert [value.name for value in graph.input] == ["input", "input_lengths", "scales"]
@@ -164,21 +177,16 @@ def test_content_that_is_no_checkpoint_is_refused(
     ],
 )
 def test_hyper_parameters_that_do_not_fit_are_refused(
-    write: Callable[[Any], Path],
-    make_checkpoint: Callable[..., dict[str, Any]],
-    key: str,
-    value: Any,
+    write: Callable[[Any], Path], checkpoint: dict[str, Any], key: str, value: Any
 ) -> None:
-    checkpoint = make_checkpoint()
     checkpoint["hyper_parameters"][key] = value
     with pytest.raises(ModelError, match=r"voice\.ckpt"):
         load(write(checkpoint))
 
 
 def test_missing_and_unknown_weights_are_refused(
-    write: Callable[[Any], Path], make_checkpoint: Callable[..., dict[str, Any]]
+    write: Callable[[Any], Path], checkpoint: dict[str, Any]
 ) -> None:
-    checkpoint = make_checkpoint()
     del checkpoint["state_dict"]["model_g.dec.conv_post.weight"]
     with pytest.raises(ModelError, match=r"lacks 1 weights.*dec\.conv_post"):
         load(write(checkpoint))
@@ -189,10 +197,10 @@ def test_missing_and_unknown_weights_are_refused(
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(
-    write: Callable[[Any], Path], make_checkpoint: Callable[..., dict[str, Any]], value: float
+    write: Callable[[Any], Path], checkpoint: dict[str, Any], value: float
 ) -> None:
-    checkpoint = make_checkpoint()
-    checkpoint["state_dict"]["model_g.dec.conv_post.weight"][0, 0, 0] = value
+    name = "model_g.dec.conv_post.weight"
+    checkpoint["state_dict"][name] = torch.full_like(checkpoint["state_dict"][name], value)
     with pytest.raises(ModelError, match=r"dec\.conv_post\.weight.*not finite"):
         load(write(checkpoint))
 

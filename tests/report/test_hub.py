@@ -5,21 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.report.stand_in_hub import Hub, serve
 from tts_compress.cli import main
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 _ROOT = Path(__file__).parents[2]
 
 
-def _push(hub: Hub, *arguments: str, known: bool = True) -> subprocess.CompletedProcess[str]:
+def _push(hub: Hub, *arguments: str) -> subprocess.CompletedProcess[str]:
     pytest.importorskip("huggingface_hub")
     settings = {
         "HF_ENDPOINT": hub.url,
-        "HF_TOKEN": hub.accepted if known else "hf_other",
+        "HF_TOKEN": hub.accepted,
         "HF_HUB_DISABLE_XET": "1",  # the stand-in stores large files by LFS
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
         "PYTHONPATH": str(_ROOT),
@@ -34,7 +39,23 @@ def _push(hub: Hub, *arguments: str, known: bool = True) -> subprocess.Completed
     )
 
 
-def test_an_artifact_and_its_card_are_one_commit(artifact: Path) -> None:
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function that has the client of this process ask a hub, with or without a key."""
+    client = pytest.importorskip("huggingface_hub")
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    client_of = client.HfApi
+
+    def ask(hub: Hub, *, known: bool = True) -> None:
+        token = hub.accepted if known else "hf_other"
+        monkeypatch.setattr(client, "HfApi", partial(client_of, endpoint=hub.url, token=token))
+
+    return ask
+
+
+def test_an_artifact_and_its_card_are_one_commit(artifact: Path, use: Callable[..., None]) -> None:
     """Every file of the artifact, byte by byte, and nothing else of the folder."""
     (artifact / "README.md").write_text("---\nlicense: mit\n---\n# Voice\n", encoding="utf-8")
     with serve() as hub:
@@ -46,32 +67,38 @@ def test_an_artifact_and_its_card_are_one_commit(artifact: Path) -> None:
         assert commit["message"] == "First"
         sent = {"README.md", "manifest.json", "voice.onnx", "voice.onnx.json"}
         assert commit["files"] == {name: (artifact / name).read_bytes() for name in sent}
-        again = _push(hub, str(artifact), "me/voice")
-        assert again.returncode == 0, "the repository is there already"
+        use(hub)
+        assert main(["push", str(artifact), "me/voice"]) == 0, "the repository is there already"
         assert len(hub.commits) == 2
 
 
-def test_a_hub_that_refuses_is_one_line(artifact: Path) -> None:
+def test_a_hub_that_refuses_is_one_line(
+    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing of the client's traceback, and no request that writes."""
     (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
     with serve() as hub:
-        done = _push(hub, str(artifact), "me/voice", known=False)
-        assert done.returncode == 2
-        assert done.stderr.startswith("tts-compress: cannot publish 'me/voice': ")
-        assert len(done.stderr.splitlines()) == 1
+        use(hub, known=False)
+        assert main(["push", str(artifact), "me/voice"]) == 2
+        printed = capsys.readouterr().err
+        assert printed.startswith("tts-compress: cannot publish 'me/voice': ")
+        assert len(printed.splitlines()) == 1
         assert hub.requests == ["POST /api/repos/create"]
 
 
-def test_a_hub_that_is_not_there_is_one_line(artifact: Path) -> None:
+def test_a_hub_that_is_not_there_is_one_line(
+    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
     """The client's error of the network is no `OSError`: it was an internal error."""
     (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
     nowhere = Hub()
     nowhere.url = "http://127.0.0.1:1"
-    done = _push(nowhere, str(artifact), "me/voice")
-    assert done.returncode == 2
-    assert done.stderr.startswith("tts-compress: cannot publish 'me/voice': ")
-    assert "and the network" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    use(nowhere)
+    assert main(["push", str(artifact), "me/voice"]) == 2
+    printed = capsys.readouterr().err
+    assert printed.startswith("tts-compress: cannot publish 'me/voice': ")
+    assert "and the network" in printed
+    assert len(printed.splitlines()) == 1
 
 
 @pytest.mark.parametrize("name", ["README.md", "manifest.json", "voice.onnx.json"])

@@ -270,7 +270,7 @@ def test_each_kind_has_a_detector() -> None:
 def test_planted_damage_is_found_in_synthetic_speech(kind: str, plant: Plant) -> None:
     if kind == "onset":
         pytest.skip("pauses are as short as the echo is early")
-    for seed in range(5):
+    for seed in range(3):
         clean = _speech(seed)
         assert _has(kind, clean, plant(clean)), seed
 
@@ -315,7 +315,7 @@ def test_other_syllables_are_no_fault() -> None:
     assert not [kind for kind, _ in FAULTS if _has(kind, _speech(), _speech(7))]
 
 
-@pytest.mark.parametrize("seconds", [0.1, 0.15, 0.3, 0.6])
+@pytest.mark.parametrize("seconds", [0.1, 0.6])
 def test_a_repeated_or_dropped_part_is_found_from_a_tenth_of_a_second_on(
     clips: list[Audio], seconds: float
 ) -> None:
@@ -355,7 +355,7 @@ def test_no_recording_is_damaged(clips: list[Audio]) -> None:
 
 @pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
 def test_planted_damage_is_found_in_recordings(clips: list[Audio], kind: str, plant: Plant) -> None:
-    assert all(_has(kind, clip, plant(clip)) for clip in clips[::8])
+    assert all(_has(kind, clip, plant(clip)) for clip in clips[::16])
 
 
 def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:

@@ -139,7 +139,7 @@ def test_seeds_of_a_text_are_resampled_together() -> None:
     assert once.value == pytest.approx(np.mean([one.candidate - 1.0 for one in single]) / 0.5)
 
 
-def _observed(candidates: Callable[[int, int], Audio], seeds: int = 3) -> Distortion:
+def _observed(candidates: Callable[[int, int], Audio], seeds: int = 2) -> Distortion:
     """Return the distortion of a candidate over 12 texts, observed as an evaluation does."""
     rows, texts = [], []
     for text in range(12):

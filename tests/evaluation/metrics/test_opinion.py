@@ -55,12 +55,20 @@ def test_scores_of_a_recording_are_upstreams(networks: OpinionNetworks, assets: 
     assert [found[name] for name in _NAMES] == pytest.approx(_LONG, abs=2e-4)
 
 
-@pytest.mark.parametrize(
-    "samples", [[], pytest.param([np.nan, 9.0] * 4000, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [[], [np.nan, 9.0] * 4000])
 def test_any_audio_has_scores(samples: list[float], networks: OpinionNetworks) -> None:
     audio = Audio(samples=np.array(samples, np.float32), sample_rate=8_000)
     assert np.isfinite([*opinion._score(networks, audio).values()]).all()
+
+
+@pytest.mark.parametrize("samples", [[], [np.nan, 9.0] * 8000])
+def test_networks_hear_a_second_or_more_of_numbers(samples: list[float]) -> None:
+    heard: Any = SimpleNamespace(scores=lambda samples: samples)
+    audio = Audio(samples=np.array(samples, np.float32), sample_rate=16_000)
+    found: Any = opinion._score(heard, audio)
+    assert len(found) == 16_000
+    assert np.abs(found).max() <= 1.0
 
 
 def test_without_the_networks_there_is_no_score(monkeypatch: pytest.MonkeyPatch) -> None:

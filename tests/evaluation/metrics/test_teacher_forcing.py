@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from tts_compress.errors import ArtifactError, EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Gate, Gates, Suite
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metrics.teacher_forcing import (
+    METRICS,
     TeacherForcing,
     compare_language_models,
     read_tokens,
@@ -93,10 +95,11 @@ def test_the_scores_of_the_same_tokens_are_compared(
 def test_what_was_compared_is_not_compared_again(
     store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
 ) -> None:
-    """Unless a model, a text or the seed is another; tokens and scores do not stay."""
+    """Unless a model or the seed is another, or it is damaged; tokens and scores do not stay."""
     first = _compare(store, pair, small_suite, fast_options)
     spoken = len(log.read_text().splitlines())
-    assert [path.suffix for path in (store.root / "teacher-forced").iterdir()] == [".json"]
+    (piece,) = (store.root / "teacher-forced").iterdir()
+    assert piece.suffix == ".json"
     assert _compare(store, pair, small_suite, fast_options) == first
     assert len(log.read_text().splitlines()) == spoken
     changed = (pair[0], replace(pair[1], fingerprint="c" * 64))
@@ -104,6 +107,9 @@ def test_what_was_compared_is_not_compared_again(
     assert len(log.read_text().splitlines()) == 2 * spoken
     _compare(store, pair, small_suite.with_seeds((5,)), fast_options)
     assert len(log.read_text().splitlines()) == 3 * spoken
+    piece.write_text(piece.read_text()[:-9])
+    assert _compare(store, pair, small_suite, fast_options) == first
+    assert len(log.read_text().splitlines()) == 4 * spoken
 
 
 def test_after_an_interruption_it_goes_on(
@@ -127,41 +133,38 @@ def test_after_an_interruption_it_goes_on(
     assert all(line.startswith("cand:") for line in after)
 
 
-def test_a_damaged_result_counts_as_missing(
-    store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
-) -> None:
-    _compare(store, pair, small_suite, fast_options)
-    spoken = len(log.read_text().splitlines())
-    (piece,) = (store.root / "teacher-forced").iterdir()
-    piece.write_text(piece.read_text()[:-9])
-    _compare(store, pair, small_suite, fast_options)
-    assert len(log.read_text().splitlines()) == 2 * spoken
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        (("language", "language"), 8, True),
-        (("language", "language"), 0, False),
-        (("language", ""), 8, False),
-    ],
-)
 @pytest.mark.usefixtures("untimed")
-def test_only_language_models_are_compared_in_an_evaluation(
+def test_language_models_are_compared_in_an_evaluation(
     fake: ModuleType,
     fake_spec: Callable[..., str],
     small_suite: Suite,
     fast_options: EvaluationOptions,
-    case: tuple[tuple[str, str], int, bool],
 ) -> None:
     """The document holds the results, and a gate can check them."""
-    kinds, texts, measured = case
-    models = [fake.load(fake_spec(f"m{i}", kind=kind, wrong=i)) for i, kind in enumerate(kinds)]
-    options = replace(fast_options, teacher_forced_texts=texts, seeds=(0,))
+    models = [fake.load(fake_spec(f"m{i}", kind="language", wrong=i)) for i in range(2)]
+    options = replace(fast_options, teacher_forced_texts=8, seeds=(0,))
     found = evaluate(*models, suite=small_suite, options=options)
-    assert (found.teacher_forced is not None) == measured
     gate = Gate(metric="teacher_forced.agreement", limit=0.5, direction="at-least", kind="absolute")
-    assert judge(found, Gates(version=1, name="g", summary="s", gate=(gate,))).passed == measured
+    gates = Gates(version=1, name="g", summary="s", gate=(gate,))
+    assert judge(found, gates).passed
+    assert not judge(found.model_copy(update={"teacher_forced": None}), gates).passed
+
+
+@pytest.mark.parametrize(("kinds", "texts"), [(("language", "language"), 0), (("language", ""), 8)])
+def test_others_are_not_compared(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    fast_options: EvaluationOptions,
+    kinds: tuple[str, str],
+    texts: int,
+) -> None:
+    """Where no texts are asked for, or a model is none."""
+    specs = [fake_spec(f"m{i}", kind=kind) for i, kind in enumerate(kinds)]
+    run: Any = SimpleNamespace(
+        subjects=[SimpleNamespace(model=fake.load(spec)) for spec in specs],
+        options=replace(fast_options, teacher_forced_texts=texts),
+    )
+    assert METRICS[0].compute(run) is None
 
 
 def test_negative_texts_are_refused() -> None:

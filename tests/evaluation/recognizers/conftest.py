@@ -11,30 +11,38 @@ from tests.evaluation import tiny_whisper
 from tts_compress.audio import Audio
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+_KNOWN = ("all", "only")
+"""Languages of the two Whispers."""
+
 
 @pytest.fixture(scope="session")
-def whisper_folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+def whisper_folders(made_once: Callable[..., Path]) -> dict[str, Path]:
     """Return two Whispers as transformers writes them: `all` languages, and English `only`."""
     pytest.importorskip("transformers.models.whisper")
-    root = tmp_path_factory.mktemp("whisper")
-    return {
-        name: tiny_whisper.build(root / name, multilingual=name == "all")
-        for name in ("all", "only")
-    }
+
+    def write(root: Path) -> None:
+        for name in _KNOWN:
+            tiny_whisper.build(root / name, multilingual=name == "all")
+
+    root = made_once("whisper", write)
+    return {name: root / name for name in _KNOWN}
 
 
 @pytest.fixture(scope="session")
-def converted(
-    whisper_folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, Path]:
+def converted(whisper_folders: dict[str, Path], made_once: Callable[..., Path]) -> dict[str, Path]:
     """Return the same two in CTranslate2's format."""
     pytest.importorskip("faster_whisper")
-    root = tmp_path_factory.mktemp("ctranslate2")
-    return {
-        name: tiny_whisper.convert(folder, root / name) for name, folder in whisper_folders.items()
-    }
+
+    def write(root: Path) -> None:
+        root.mkdir()
+        for name, folder in whisper_folders.items():
+            tiny_whisper.convert(folder, root / name)
+
+    root = made_once("ctranslate2", write)
+    return {name: root / name for name in _KNOWN}
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,8 +152,11 @@ def ears(opened: Callable[[], Recognizer]) -> Recognizer:
 def heard(
     case: RecognizerCase, sounds: list[Audio], request: pytest.FixtureRequest
 ) -> Sequence[Audio]:
-    """Return two sounds, for a trained model behind two sentences of a reader."""
-    return sounds if case.model else [*request.getfixturevalue("recordings")[:2], *sounds]
+    """Return two sounds, for a trained model the half of them, behind a reader's sentences."""
+    if case.model:
+        return sounds
+    halves = [replace(sound, samples=sound.samples[:44_100]) for sound in sounds]
+    return [*request.getfixturevalue("recordings")[:2], *halves]
 
 
 def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
@@ -185,7 +188,8 @@ def test_broken_audio_is_a_finding_not_a_crash(
         found = ears.transcribe(Audio(samples=np.array(samples, np.float32), sample_rate=22_050))
         assert isinstance(found, str), name
         assert case.model or len(found.split()) <= 2, name
-        assert not case.steady or ears.transcribe(heard[0]) == before, name
+        is_checked = case.steady and name in {"NaN", "silence"}  # after each takes seconds
+        assert not is_checked or ears.transcribe(heard[0]) == before, name
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,7 @@ def test_another_language_is_refused_in_one_line(
 def test_one_may_insist_on_another_language(
     fake: ModuleType,
     fake_spec: Callable[..., str],
-    small_suite: Suite,
+    shortest_suite: Suite,
     fast_options: EvaluationOptions,
     tmp_path: Path,
 ) -> None:
@@ -169,8 +169,9 @@ def test_one_may_insist_on_another_language(
     for model in models:
         model.languages = ("de",)
     with pytest.raises(EvaluationError, match="speaks 'de', and suite 'small' is in 'en-us'"):
-        evaluate(*models, suite=small_suite, options=fast_options)
-    found = evaluate(*models, suite=small_suite, options=replace(fast_options, any_language=True))
+        evaluate(*models, suite=shortest_suite, options=fast_options)
+    options = replace(fast_options, any_language=True)
+    found = evaluate(*models, suite=shortest_suite, options=options)
     assert (found.reference.language, found.suite.language) == ("de", "en-us")
     text = (write_report(found, tmp_path / "report") / "report.md").read_text(encoding="utf-8")
     assert "tone reader 1" in text
@@ -180,15 +181,15 @@ def test_one_may_insist_on_another_language(
 def test_of_chinese_the_characters_are_counted(
     fake: ModuleType,
     fake_spec: Callable[..., str],
-    small_suite: Suite,
+    shortest_suite: Suite,
     fast_options: EvaluationOptions,
 ) -> None:
     """The spaces between them are none, and their error rate is the headline."""
     from tts_compress.report.summary import summary_rows
 
-    texts = tuple(item.model_copy(update={"spoken": "好的"}) for item in small_suite.utterances)
+    texts = tuple(item.model_copy(update={"spoken": "好的"}) for item in shortest_suite.utterances)
     changes: dict[str, Any] = {"normalizer": "characters-v1", "utterances": texts}
-    suite = small_suite.model_copy(update=changes)
+    suite = shortest_suite.model_copy(update=changes)
     models = [fake.load(fake_spec(name)) for name in ("r", "c")]
     found = evaluate(*models, suite=suite, options=fast_options)
     assert {(item.words, item.characters) for item in found.utterances} == {(2, 2)}

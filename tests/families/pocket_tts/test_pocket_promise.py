@@ -14,7 +14,7 @@ class TestPocket(FamilyPromises):
     case = FamilyCase(
         family="pocket-tts",
         model="tiny_pocket",
-        text="please call",
+        text="call",
         slow=True,
         schemes={
             "fp16": _promise(52, 0.56),

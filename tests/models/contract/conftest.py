@@ -313,14 +313,12 @@ def make_matcha_vocos(make_matcha: Callable[..., Path]) -> Callable[..., Path]:
 
 
 @pytest.fixture(scope="session")
-def supertonic_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def supertonic_files(made_once: Callable[..., Path]) -> Path:
     """Return the folder of a tiny voice of Supertonic's structure, not to be changed."""
     pytest.importorskip("torch")
     from benchmarks.supertonic import TINY, write_voice
 
-    folder = tmp_path_factory.mktemp("supertonic") / "voice"
-    write_voice(folder, TINY)
-    return folder
+    return made_once("supertonic", lambda folder: write_voice(folder, TINY))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,22 @@ def _write_set(folder: Path) -> Path:
     return write_set(folder / "texts.toml", ["Go on.", "The rain stopped."])
 
 
+@pytest.fixture(scope="module")
+def artifact(
+    supertonic_files: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """Return a function that returns a scheme's artifact, made once; do not write into it."""
+    folder = tmp_path_factory.mktemp("artifacts")
+
+    @cache
+    def make(scheme: str) -> Path:
+        voice = load(supertonic_files / "onnx" / "duration_predictor.onnx")
+        calibration = _write_set(folder) if scheme == "int8" else None
+        return compress(voice, scheme, calibration=calibration).save(folder / scheme)
+
+    return make
+
+
 @pytest.mark.parametrize(
     "scheme",
     [
@@ -38,21 +55,15 @@ def _write_set(folder: Path) -> Path:
     ],
 )
 def test_its_own_package_speaks_an_artifact_as_we_do(
-    make_supertonic: Callable[..., Path],
-    tmp_path: Path,
+    supertonic_files: Path,
+    artifact: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
     scheme: str | None,
 ) -> None:
     """From a text: symbols, language, durations, eight steps, and vocoder, without noise."""
     client = pytest.importorskip("supertonic")
-    path = make_supertonic()
-    voice: Any = load(path)
-    folder = path.parents[1]
-    if scheme is not None:
-        calibration = _write_set(tmp_path) if scheme == "int8" else None
-        small: Any = compress(voice, scheme, calibration=calibration)
-        voice = load(small.save(tmp_path / "out"))
-        folder = tmp_path / "out"
+    folder = supertonic_files if scheme is None else artifact(scheme)
+    voice: Any = load(folder / "onnx" / "duration_predictor.onnx")
     tts = client.TTS(model_dir=folder, auto_download=False, intra_op_num_threads=1)
     monkeypatch.setattr(np.random, "randn", lambda *shape: np.zeros(shape))
     for name in ("F1", "M1"):
@@ -89,10 +100,12 @@ def test_a_loop_feeds_back_what_its_graph_returns(make_supertonic: Callable[...,
     assert np.array_equal(voice.synthesize("Go on.", seed=4).samples, samples[0])
 
 
-def test_noise_is_equal_for_both_and_at_equal_times(make_supertonic: Callable[..., Path]) -> None:
+def test_noise_is_equal_for_both_and_at_equal_times(
+    make_supertonic: Callable[..., Path], artifact: Callable[[str], Path]
+) -> None:
     """Also where one speaks longer than the other."""
     voice: Any = load(make_supertonic())
-    small: Any = compress(voice, "int8-dynamic")
+    small: Any = load(artifact("int8"))
 
     def noise(model: Any, text: str, seed: int) -> Any:
         [call, *_] = model.calibration_calls([text], seed=seed, part="vector_estimator")
@@ -108,11 +121,11 @@ def test_noise_is_equal_for_both_and_at_equal_times(make_supertonic: Callable[..
 
 
 def test_what_decides_the_duration_stays_in_floats(
-    make_supertonic: Callable[..., Path], tmp_path: Path
+    make_supertonic: Callable[..., Path], artifact: Callable[[str], Path]
 ) -> None:
     """The whole first graph: no integers in it, so that both speak equally long."""
     voice: Any = load(make_supertonic())
-    small: Any = compress(voice, "int8", calibration=_write_set(tmp_path))
+    small: Any = load(artifact("int8"))
     first = [layer for layer in small.manifest.layers if ":" not in layer.module]
     assert first
     assert all(layer.decides_durations for layer in first if layer.operator != "Gather")
@@ -208,10 +221,10 @@ def test_an_artifact_is_found_by_its_graph_and_its_folder(
 
 
 def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
-    make_supertonic: Callable[..., Path], tmp_path: Path
+    artifact: Callable[[str], Path],
 ) -> None:
     """Pointwise convolutions are products of integers; onnxruntime computes each GELU at once."""
-    small: Any = compress(load(make_supertonic()), "int8", calibration=_write_set(tmp_path))
+    small: Any = load(artifact("int8"))
     layers = [layer for layer in small.manifest.layers if layer.activations != "none"]
     assert count_integer_layers(small).count == len(layers)
     arithmetic = {layer.module: layer.activations for layer in small.manifest.layers}
@@ -229,16 +242,13 @@ def test_convnext_blocks_compute_in_integers_but_for_what_is_quicker_in_floats(
 
 @pytest.mark.parametrize("scheme", [None, "int8"])
 def test_sherpa_onnx_speaks_an_artifact_as_long(
-    make_supertonic: Callable[..., Path], tmp_path: Path, scheme: str | None
+    supertonic_files: Path, artifact: Callable[[str], Path], tmp_path: Path, scheme: str | None
 ) -> None:
     """With its own files of characters and voices; its noise cannot be chosen."""
     client = pytest.importorskip("sherpa_onnx")
-    path = make_supertonic()
+    folder = supertonic_files if scheme is None else artifact(scheme)
+    path = folder / "onnx" / "duration_predictor.onnx"
     voice: Any = load(path)
-    if scheme is not None:
-        saved = compress(voice, scheme, calibration=_write_set(tmp_path)).save(tmp_path / "out")
-        path = saved / "onnx" / path.name
-        voice = load(path)
     indexer = json.loads(path.with_name("unicode_indexer.json").read_text(encoding="utf-8"))
     np.array(indexer, np.int32).tofile(tmp_path / "indexer.bin")
     files = sorted((path.parents[1] / "voice_styles").glob("*.json"))

@@ -82,19 +82,15 @@ def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
 
 @pytest.mark.parametrize(
     ("system", "scheme"),
-    # Every scheme of one system; of all others one in integers, and the slow tests, one that finds
+    # Every scheme of one system, and of all others one in integers; of chains also one that finds
     # ranges when it is played and one in halves: layers in other schemes are of these or real.
     [
-        *(pytest.param("kokoro", scheme) for scheme in _SCHEMES),
+        *(("kokoro", scheme) for scheme in _SCHEMES),
+        *((system, "int8") for system in _SYSTEMS if system not in {"kokoro", "supertonic"}),
+        ("matcha_vocos", "fp16"),
         *(
-            pytest.param(
-                system,
-                scheme,
-                marks=[] if scheme == "int8" and system != "supertonic" else [pytest.mark.slow],
-            )
-            for system in _SYSTEMS
-            if system != "kokoro"
-            for scheme in ("int8", "int8-dynamic", "fp16")
+            pytest.param("supertonic", scheme, marks=pytest.mark.slow)
+            for scheme in ("int8", "int8-dynamic")
         ),
     ],
 )
@@ -270,21 +266,15 @@ def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path
     assert main(["synthesize", out, _IDS, "--output", str(tmp_path / "small.wav")]) == 0
 
 
-@pytest.mark.parametrize(
-    "system",
-    # One chain is a fast test.
-    [
-        pytest.param(name, marks=[] if name == "matcha_vocos" else [pytest.mark.slow])
-        for name in _SYSTEMS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("system", ["kokoro", "matcha", "supertonic"])
 def test_it_is_evaluated_by_ids(
     request: pytest.FixtureRequest,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     system: str,
 ) -> None:
-    """In processes of its own; the recognizer is left out."""
+    """In processes of its own: speakers, a chain, and a loop; the recognizer is left out."""
     monkeypatch.setattr(
         "tts_compress.evaluation.run.analyze",
         lambda _, __, audios, *___, **____: {key: "cats" for key, _ in audios},
@@ -314,7 +304,6 @@ def test_it_is_evaluated_by_ids(
         assert blamed == {"encoder", "decoder", "hifigan_v2"}
     names = {
         "kokoro": ["af_heart", "am_adam"],
-        "kitten": ["expr-voice-2-m", "expr-voice-2-f"],
         "supertonic": ["F1", "M1"],
     }
     turns = names.get(system, [None, None])
@@ -324,6 +313,7 @@ def test_it_is_evaluated_by_ids(
     assert all(row.log_mel_distance_db > 0 for row in found.utterances)
 
 
+@pytest.mark.usefixtures("untimed")
 def test_ids_are_evaluated_and_calibrated_on_without_words(
     make_vits: Callable[..., Path], tmp_path: Path
 ) -> None:
@@ -338,7 +328,7 @@ def test_ids_are_evaluated_and_calibrated_on_without_words(
         path,
         small,
         suite=Suite.model_validate_json(json.dumps(suite)),
-        options=EvaluationOptions(work=tmp_path / "work", timing_texts=1, timing_runs=1),
+        options=EvaluationOptions(work=tmp_path / "work"),
     )
     assert found.suite.recognizer == "none"
     assert any("words: nothing was judged" in warning for warning in found.warnings)

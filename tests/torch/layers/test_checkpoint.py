@@ -275,7 +275,8 @@ print(status("VmHWM") - idle)
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="needs Linux's account of memory"
 )
-@pytest.mark.parametrize("activations", ["dynamic", pytest.param("none", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("activations", ["dynamic", "none"])
 def test_loading_takes_little_more_memory_than_the_file(tmp_path: Path, activations: str) -> None:
     width, depth = 1024, 24
     tensors = {}
