@@ -33,7 +33,8 @@ from tts_compress.models.transformers.files import (
     VoiceSource,
     find_source,
 )
-from tts_compress.models.transformers.systems import SYSTEMS, System, Voice, read_tokenizer
+from tts_compress.models.transformers.systems import SYSTEMS
+from tts_compress.models.transformers.voice import System, Voice, read_tokenizer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
