@@ -1,14 +1,24 @@
-"""Kinds of voices that are language models of a codec's tokens: Bark, CSM and Dia."""
+"""Kinds of voices that are language models of a codec's tokens: Bark, CSM, Dia and Higgs."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Objective
-from tts_compress.models.transformers.voice import System, Voice, tokenize
+from tts_compress.models.torch_noise import noise_by_step
+from tts_compress.models.transformers.voice import (
+    System,
+    Voice,
+    inputs_of,
+    read_processor,
+    read_recording,
+    said,
+    tokenize,
+)
 
 _MAX_BARK_TOKENS = 256  # what the official configuration says where nothing is stated
 
@@ -141,3 +151,69 @@ DIA = System(
     speak=_speak_dia,
 )
 """Dia: a text encoder, one language model of nine codebooks, and DAC (Nari Labs, 2025)."""
+
+
+def _prepare_higgs(voice: Voice) -> Voice:
+    if voice.prompt.audio is not None and voice.prompt.text is None:
+        raise ModelError(
+            f"it is not known what is said in '{voice.prompt.audio}'; put the words into "
+            "reference.txt beside it, or give them with the recording"
+        )
+    processor = read_processor(voice, "HiggsAudioV2Processor")
+    return replace(voice, processor=processor)
+
+
+def _speak_higgs(voice: Voice, text: str) -> Tensor:
+    """Return the samples of a text by the official `generate` and processor."""
+    root, config, processor = voice.root, voice.root.config, voice.processor
+    tokenize(voice, text, config.vocab_size, _positions(config))
+    # As in the official examples, also that of a recording.
+    conversation = [
+        said("Generate audio following instruction.", "system"),
+        said("Audio is recorded from a quiet room.", "scene"),
+    ]
+    rate = processor.feature_extractor.sampling_rate
+    if voice.prompt.audio is not None:
+        spoken = {"type": "audio", "audio": read_recording(voice.prompt.audio, rate)}
+        conversation += said(str(voice.prompt.text)), {"role": "assistant", "content": [spoken]}
+    inputs = inputs_of(
+        voice, [*conversation, said(text)], add_generation_prompt=True, sampling_rate=rate
+    )
+    room = _positions(config) - inputs["input_ids"].shape[1]
+    if room < 2 * config.num_codebooks:
+        raise TextError(
+            f"{text[:40]!r}… leaves no room for its speech in {_positions(config)} positions; "
+            "give a shorter text or recording"
+        )
+    steps = min(root.generation_config.max_new_tokens or room, room)
+    with noise_by_step(root):
+        codes = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
+    samples: Tensor = processor.decode(codes)
+    return samples.reshape(-1)
+
+
+_HIGGS_CODEC = "transformers.models.higgs_audio_v2_tokenizer.modeling_higgs_audio_v2_tokenizer"
+HIGGS = System(
+    class_name="HiggsAudioV2ForConditionalGeneration",
+    vocoder=f"{_HIGGS_CODEC}.HiggsAudioV2TokenizerModel",
+    roles={
+        "model.embed_tokens": "text embedding",
+        "model.embed_audio_tokens": "tables of the codebooks",
+        "model.layers": "language model of all codebooks",
+        "audio_lm_head": "heads of all codebooks",
+        "vocoder.quantizer": "codec's codes",
+        "vocoder.fc2": "projection of codes to the codec's decoder",
+        "vocoder.acoustic_decoder": "codec's decoder",
+        "vocoder.acoustic_encoder": "codec's encoder, for recordings",
+        "vocoder.semantic_model": "codec's encoder, for recordings: HuBERT",
+        "vocoder.encoder_semantic": "codec's encoder, for recordings: after HuBERT",
+        "vocoder.fc": "codec's encoder, for recordings: projection",
+        "vocoder.decoder_semantic": "semantic decoder (only for training)",
+        "vocoder.fc1": "semantic decoder (only for training): projection",
+    },
+    objectives=(Objective(module="vocoder.acoustic_decoder", loss="waveform"),),
+    sample_rate=lambda source: source.sample_rate("", 24_000),
+    prepare=_prepare_higgs,
+    speak=_speak_higgs,
+)
+"""Higgs Audio V2: a language model with layers for text and for sound (Boson AI, 2025)."""

@@ -5,15 +5,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
-from tts_compress.models.base import Objective, check_text
+from tts_compress.models.base import Objective, Prompt, check_text
 from tts_compress.models.pretrained import quiet
+from tts_compress.models.stand_ins import load, resample
 from tts_compress.models.transformers.files import VoiceOptions, VoiceSource
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,15 @@ class Voice:
 
     source: VoiceSource
     """The files of the voice."""
+
+    prompt: Prompt
+    """The recording to speak by, if there is one, and what is said in it."""
+
+    processor: Any = None
+    """The official processor, of kinds that are spoken to by one."""
+
+    speech: Tensor | None = None
+    """Latents of the speaker's speech, shape `[T, D]`, of kinds that go on from them."""
 
     def speaker(self, size: int) -> Tensor:
         """Return the embedding of the speaker, shape `[1, size]`, on the model's device."""
@@ -56,6 +70,12 @@ class System:
     sample_rate: Callable[[VoiceSource], int]
     """Returns the samples per second, Hz."""
 
+    writes_latents: bool = False
+    """True if it is compared along latents that another model spoke."""
+
+    prepare: Callable[[Voice], Voice] = lambda voice: voice
+    """Returns the voice with what all texts share, such as its processor."""
+
     speak: Callable[[Voice, str], Tensor]
     """Returns the samples of a text, float32 of shape `[T]`, by the official code.
 
@@ -72,6 +92,51 @@ def read_tokenizer(directory: Path) -> Any:
 
     with model_errors(f"no tokenizer can be read from '{directory}'"), _packages(), quiet():
         return transformers.AutoTokenizer.from_pretrained(directory, local_files_only=True)
+
+
+def read_processor(voice: Voice, class_name: str) -> Any:
+    """Return an official processor by the settings in the voice's folder, with its codec.
+
+    Args:
+        voice: What it is of.
+        class_name: The official class in `transformers`.
+    """
+    import transformers
+
+    settings, directory = voice.source.read_processor(), voice.source.directory
+    stated = {"chat_template": voice.tokenizer.chat_template, **settings}
+    with model_errors(f"no processor can be read from '{directory}'"), quiet():
+        read = transformers.AutoFeatureExtractor.from_pretrained
+        parts = [read(directory, local_files_only=True), voice.tokenizer]
+        official = getattr(transformers, class_name)
+        if (codec := getattr(voice.root, "vocoder", None)) is None:
+            return official.from_args_and_dict(parts, stated)
+        processor = official.from_args_and_dict(parts, {**stated, "audio_tokenizer": None})
+        # Its constructor refuses a class that the package offers with torchaudio only.
+        processor.audio_tokenizer = codec
+        return processor
+
+
+def inputs_of(voice: Voice, conversation: list[dict[str, Any]], **options: Any) -> Any:
+    """Return the official inputs of a conversation, on the model's device."""
+    inputs = voice.processor.apply_chat_template(
+        conversation, tokenize=True, return_dict=True, return_tensors="pt", **options
+    )
+    return inputs.to(voice.root.device)
+
+
+def said(text: str, role: str = "user") -> dict[str, Any]:
+    """Return what somebody says in a conversation, as chat templates take it."""
+    return {"role": role, "content": [{"type": "text", "text": text}]}
+
+
+def read_recording(path: Path, sample_rate: int) -> "npt.NDArray[np.float32]":
+    """Return a recording at a sample rate (Hz), its channels averaged, shape `[T]`."""
+    with model_errors(f"cannot read audio from '{path}'"):
+        samples, stated = load(path)
+    averaged = resample(samples.mean(dim=0, keepdim=True), stated, sample_rate)
+    converted: npt.NDArray[np.float32] = averaged[0].numpy()
+    return converted
 
 
 def tokenize(voice: Voice, text: str, rows: int, longest: int, **options: Any) -> dict[str, Tensor]:
