@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.families.tiny import make_tokenizer, redraw
-from tests.families.transformers.tiny_voices import write_higgs, write_pocket
+from tests.families.transformers.tiny_voices import write_higgs, write_pocket, write_vibevoice
 from tts_compress.models import load
 
 HIFIGAN = {
@@ -436,3 +436,18 @@ def higgs_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Pa
 def higgs(higgs_dir: Path) -> Any:
     """Return that voice, loaded; it is never modified."""
     return load(f"transformers:{higgs_dir}")
+
+
+@pytest.fixture(scope="session")
+def vibevoice_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny VibeVoice; do not write into it."""
+    pytest.importorskip("diffusers")  # by whose solver it draws sound
+    directory = tmp_path_factory.mktemp("vibevoice") / "tiny"
+    write_vibevoice(transformers, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def vibevoice(vibevoice_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{vibevoice_dir}")

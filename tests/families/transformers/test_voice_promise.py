@@ -114,6 +114,23 @@ def _check_higgs(request: pytest.FixtureRequest, model: Any, again: Any, scheme:
         assert layers["vocoder.acoustic_decoder.conv1"] == "none"
 
 
+def _check_vibevoice(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """The end, and where latents come in and go out, keep their arithmetic, and so do pauses."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("language_model.layers.1.mlp.up_proj", "diffusion_head.layers.0.linear"):
+        assert layers[f"model.{part}"] == wanted.get(scheme, "none")
+    heard = ("audio_tower.decoder", "semantic_tokenizer_encoder")
+    for part in heard:
+        linear = f"model.{part}.stem.stage.0.ffn.linear1"
+        assert layers[linear] == wanted.get(scheme, "none")
+    kept = ["lm_head", "model.multi_modal_projector.linear_2", "model.semantic_connector.linear_1"]
+    if scheme in {"int8", "int8-static", "bf16"}:
+        kept += [f"model.{part}.stem.conv.conv" for part in heard]
+    assert {layers[name] for name in kept} == {"none"}
+
+
 def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
     return Commanded(
         spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
@@ -243,7 +260,6 @@ class TestPocket(FamilyPromises):
         schemes={name: SchemePromise(snr_db=1, share=0.8) for name in _DRAWN},
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_latents,
         commanded=replace(
             _commanded("pocket_dir", "model.layers", "flow_head", texts=_TEXTS),
@@ -276,7 +292,27 @@ class TestHiggs(FamilyPromises):
         seeds=(0, 1),
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_higgs,
         commanded=replace(_commanded("higgs_dir", "model.layers"), language=None),
+    )
+
+
+class TestVibeVoice(FamilyPromises):
+    """It hears what it said, and ends where it is stopped."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="vibevoice",
+        text="call at ten",
+        schemes={name: SchemePromise(snr_db=1, share=0.8) for name in _DRAWN},
+        slow=True,
+        untried=_UNTRIED,
+        saved_again=False,  # its tokenizer's settings are written in another form
+        check=_check_vibevoice,
+        commanded=replace(
+            _commanded(
+                "vibevoice_dir", "model.language_model", "model.diffusion_head", texts=_TEXTS
+            ),
+            language=None,
+        ),
     )

@@ -216,3 +216,73 @@ def _higgs_codec(transformers: Any) -> Any:
         codebook_dim=16,
         target_bandwidths=[0.15],
     )
+
+
+_VIBEVOICE = {
+    "audio_token": "<|vision_pad|>",
+    "audio_bos_token": "<|vision_start|>",
+    "audio_eos_token": "<|vision_end|>",
+    "end_token": "<|endoftext|>",
+}
+_VIBEVOICE_TEMPLATE = (
+    "{% for message in messages %}{% for item in message.content %}"
+    "{{ audio_bos_token + audio_token + audio_eos_token if item.type == 'audio' else item.text }}"
+    "{% endfor %}{% endfor %}{{ audio_bos_token }}"
+)
+
+
+def write_vibevoice(transformers: Any, directory: Path) -> None:
+    """Write a tiny VibeVoice, which speaks until it is stopped."""
+    import torch
+
+    torch.manual_seed(0)
+    tokenizer = _tokenizer(transformers, _VIBEVOICE, _VIBEVOICE_TEMPLATE)
+    ids = {f"{n}_id": tokenizer.convert_tokens_to_ids(token) for n, token in _VIBEVOICE.items()}
+    end = ids.pop("end_token_id")
+    sizes = {"downsampling_ratios": [2, 4], "depths": [1, 1, 1], "layer_scale_init_value": 0.5}
+    sizes |= {"hidden_size": 8}
+    text = {
+        "model_type": "qwen2",
+        "vocab_size": len(tokenizer),
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "max_position_embeddings": 256,
+    }
+    config = transformers.VibeVoiceConfig(
+        text_config=text,
+        diffusion_head_config={
+            "num_hidden_layers": 2,
+            "intermediate_size": 96,
+            "frequency_embedding_size": 16,
+        },
+        audio_config={"model_type": "vibevoice_acoustic_tokenizer", "num_filters": 16, **sizes},
+        semantic_model_config={
+            "model_type": "vibevoice_acoustic_tokenizer_encoder",
+            "num_filters": 8,
+            **sizes,
+        },
+        pad_token_id=1,
+        eos_token_id=end,
+        **ids,
+    )
+    model = transformers.VibeVoiceForConditionalGeneration(config).eval()
+    model.generation_config = transformers.GenerationConfig(
+        max_new_tokens=12, guidance_scale=1.3, eos_token_id=end, pad_token_id=1
+    )
+    model.generation_config.num_diffusion_steps = 3
+    with torch.no_grad():
+        for module in model.modules():
+            redraw(module)
+        # Of equal scores the first wins, which is that of sound.
+        model.lm_head.weight[[*ids.values(), end]] = 0
+        model.model.audio_tower.decoder.head.conv.weight *= 0.2
+    model.save_pretrained(directory)
+    features = transformers.VibeVoiceAcousticTokenizerFeatureExtractor(
+        sampling_rate=2400, pad_to_multiple_of=8
+    )
+    transformers.VibeVoiceProcessor(
+        features, tokenizer, chat_template=tokenizer.chat_template
+    ).save_pretrained(directory)

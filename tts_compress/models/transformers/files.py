@@ -37,11 +37,12 @@ KINDS = (
     "higgs_audio_v2",
     "pocket_tts",
     "speecht5",
+    "vibevoice",
     "vits",
 )
 """Values of `model_type` in `config.json` that are spoken with."""
 
-_RECORDED = ("higgs_audio_v2", "pocket_tts")
+_RECORDED = ("higgs_audio_v2", "pocket_tts", "vibevoice")
 """Kinds that speak in the voice of a recording."""
 
 _VOCODERS = {
@@ -122,12 +123,15 @@ class VoiceSource:
 
         Args:
             vocoder: Key of the vocoder's settings in `config.json`; empty for a file of its own,
-                None where the settings of the whole voice state the rate.
+                None where the settings of the whole voice state the rate, and `feature_extractor`
+                where those of the processor do.
             default: What the official settings say where nothing is stated.
         """
-        path = self.vocoder_config if vocoder == "" else self.directory / CONFIG
-        settings = read_json(path) if vocoder == "" else self.read_config()
-        settings = settings.get(vocoder) if vocoder else settings
+        path = self.directory / (PROCESSOR if vocoder == "feature_extractor" else CONFIG)
+        path = self.vocoder_config if vocoder == "" else path
+        settings = read_json(path)
+        if vocoder and isinstance(settings, dict):
+            settings = settings.get(vocoder)
         rate: Any = None
         if isinstance(settings, dict):
             rate = settings.get("sampling_rate", settings.get("sample_rate", default))

@@ -1,18 +1,21 @@
-"""Kinds of voices that are language models of a codec's latents: Pocket-TTS and Phonon."""
+"""Kinds of voices that are language models of a codec's latents: Pocket-TTS, Phonon, VibeVoice."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.models.base import Objective, check_text
 from tts_compress.models.torch_noise import noise_by_step
 from tts_compress.models.transformers.voice import (
+    EXTRA,
     System,
     Voice,
+    count_steps,
     inputs_of,
     read_processor,
     read_recording,
@@ -143,3 +146,47 @@ PHONON = replace(
     prepare=_prepare_phonon,
 )
 """Phonon: as Pocket-TTS, after latents of a codec of speakers, with conditions (Gradium, 2026)."""
+
+
+def _prepare_vibevoice(voice: Voice) -> Voice:
+    if find_spec("diffusers") is None:  # whose solver the official code draws latents by
+        raise MissingExtraError("diffusers", EXTRA)
+    return replace(voice, processor=read_processor(voice, "VibeVoiceProcessor"))
+
+
+def _speak_vibevoice(voice: Voice, text: str) -> Tensor:
+    """Return the samples of a text by the official processor and `generate`."""
+    root, config = voice.root, voice.root.config.text_config
+    tokenize(voice, text, config.vocab_size, config.max_position_embeddings)
+    content: list[dict[str, Any]] = [{"type": "text", "text": text}]
+    if voice.prompt.audio is not None:
+        rate = voice.processor.feature_extractor.sampling_rate
+        content += [{"type": "audio", "audio": read_recording(voice.prompt.audio, rate)}]
+    inputs = inputs_of(voice, [{"role": "0", "content": content}])
+    steps = count_steps(voice, text, inputs, config.max_position_embeddings, 2)
+    with noise_by_step(root):
+        spoken = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
+    if spoken[0] is None:
+        raise ModelError("its speech ends before it begins; the weights may be damaged")
+    samples: Tensor = spoken[0].reshape(-1)
+    return samples
+
+
+VIBEVOICE = System(
+    class_name="VibeVoiceForConditionalGeneration",
+    roles={
+        "model.language_model": "language model of latents",
+        "lm_head": "end of speech",
+        "model.diffusion_head": "diffusion head, which makes latents",
+        "model.multi_modal_projector": "projection of latents",
+        "model.semantic_connector": "projection of what was heard",
+        "model.semantic_tokenizer_encoder": "encoder of what was said",
+        "model.audio_tower.decoder": "codec's decoder",
+        "model.audio_tower.encoder": "codec's encoder, for recordings",
+    },
+    objectives=(Objective(module="model.audio_tower.decoder", loss="waveform"),),
+    sample_rate=lambda source: source.sample_rate("feature_extractor", 24_000),
+    prepare=_prepare_vibevoice,
+    speak=_speak_vibevoice,
+)
+"""VibeVoice: a language model that hears what it said, and a diffusion head (Microsoft, 2025)."""

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import ModelError
 from tts_compress.models.base import Objective
 from tts_compress.models.torch_noise import noise_by_step
 from tts_compress.models.transformers.voice import (
     System,
     Voice,
+    count_steps,
     inputs_of,
     read_processor,
     read_recording,
@@ -172,20 +173,12 @@ def _speak_higgs(voice: Voice, text: str) -> Tensor:
         said("Generate audio following instruction.", "system"),
         said("Audio is recorded from a quiet room.", "scene"),
     ]
-    rate = processor.feature_extractor.sampling_rate
     if voice.prompt.audio is not None:
+        rate = processor.feature_extractor.sampling_rate
         spoken = {"type": "audio", "audio": read_recording(voice.prompt.audio, rate)}
         conversation += said(str(voice.prompt.text)), {"role": "assistant", "content": [spoken]}
-    inputs = inputs_of(
-        voice, [*conversation, said(text)], add_generation_prompt=True, sampling_rate=rate
-    )
-    room = _positions(config) - inputs["input_ids"].shape[1]
-    if room < 2 * config.num_codebooks:
-        raise TextError(
-            f"{text[:40]!r}… leaves no room for its speech in {_positions(config)} positions; "
-            "give a shorter text or recording"
-        )
-    steps = min(root.generation_config.max_new_tokens or room, room)
+    inputs = inputs_of(voice, [*conversation, said(text)], add_generation_prompt=True)
+    steps = count_steps(voice, text, inputs, _positions(config), 2 * config.num_codebooks)
     with noise_by_step(root):
         codes = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
     samples: Tensor = processor.decode(codes)

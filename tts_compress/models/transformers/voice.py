@@ -83,7 +83,7 @@ class System:
     """
 
 
-_EXTRA = "transformers-tts"
+EXTRA = "transformers-tts"
 
 
 def read_tokenizer(directory: Path) -> Any:
@@ -130,6 +130,17 @@ def said(text: str, role: str = "user") -> dict[str, Any]:
     return {"role": role, "content": [{"type": "text", "text": text}]}
 
 
+def count_steps(voice: Voice, text: str, inputs: Any, positions: int, least: int) -> int:
+    """Return how many steps speech may take: what the settings allow, and positions leave."""
+    room = positions - int(inputs["input_ids"].shape[1])
+    if room < least:
+        raise TextError(
+            f"{text[:40]!r}… leaves no room for its speech in {positions} positions; "
+            "give a shorter text or recording"
+        )
+    return min(voice.root.generation_config.max_new_tokens or room, room)
+
+
 def read_recording(path: Path, sample_rate: int) -> "npt.NDArray[np.float32]":
     """Return a recording at a sample rate (Hz), its channels averaged, shape `[T]`."""
     with model_errors(f"cannot read audio from '{path}'"):
@@ -171,7 +182,7 @@ def _packages() -> Iterator[None]:
         yield
     except ImportError as error:
         named = re.search(r"requires the (\S+) library", str(error))
-        raise MissingExtraError(named[1] if named else error.name or "?", _EXTRA) from error
+        raise MissingExtraError(named[1] if named else error.name or "?", EXTRA) from error
 
 
 def _require_romanizer(tokenizer: Any, text: str) -> None:
@@ -181,4 +192,4 @@ def _require_romanizer(tokenizer: Any, text: str) -> None:
     try:
         import uroman  # noqa: F401
     except ImportError as error:
-        raise MissingExtraError("uroman", _EXTRA) from error
+        raise MissingExtraError("uroman", EXTRA) from error
