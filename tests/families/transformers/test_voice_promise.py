@@ -204,7 +204,6 @@ class TestBark(FamilyPromises):
         seeds=(0, 1),
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_bark,
         commanded=_commanded("bark_dir", "semantic"),
     )
@@ -221,7 +220,6 @@ class TestCsm(FamilyPromises):
         seeds=(0, 1),
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_csm,
         commanded=_commanded("csm_dir", "backbone_model", "depth_decoder"),
     )
@@ -244,7 +242,6 @@ class TestDia(FamilyPromises):
         seeds=(0, 1),
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_dia,
         commanded=_commanded("dia_dir", "model.decoder"),
     )
@@ -307,7 +304,6 @@ class TestVibeVoice(FamilyPromises):
         schemes={name: SchemePromise(snr_db=1, share=0.8) for name in _DRAWN},
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_vibevoice,
         commanded=replace(
             _commanded(
