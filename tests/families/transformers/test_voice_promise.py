@@ -123,7 +123,7 @@ def _check_vibevoice(request: pytest.FixtureRequest, model: Any, again: Any, sch
         assert layers[f"model.{part}"] == wanted.get(scheme, "none")
     heard = ("audio_tower.decoder", "semantic_tokenizer_encoder")
     for part in heard:
-        linear = f"model.{part}.stem.stage.0.ffn.linear1"
+        linear = f"model.{part}.conv_layers.1.stage.0.ffn.linear1"
         assert layers[linear] == wanted.get(scheme, "none")
     kept = ["lm_head", "model.multi_modal_projector.linear_2", "model.semantic_connector.linear_1"]
     if scheme in {"int8", "int8-static", "bf16"}:
