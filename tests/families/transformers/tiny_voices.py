@@ -279,6 +279,13 @@ def write_vibevoice(transformers: Any, directory: Path) -> None:
         # Of equal scores the first wins, which is that of sound.
         model.lm_head.weight[[*ids.values(), end]] = 0
         model.model.audio_tower.decoder.head.conv.weight *= 0.2
+        # What it hears of itself moves it little: differences would grow from step to step.
+        for part in (model.model.multi_modal_projector, model.model.semantic_connector):
+            part.linear_2.weight *= 0.1
+        head = model.model.diffusion_head
+        for layer in (*(layer.linear for layer in head.layers), head.final_layer.linear_1):
+            layer.weight *= 0.3
+        head.final_layer.linear_2.weight *= 0.5
     model.save_pretrained(directory)
     features = transformers.VibeVoiceAcousticTokenizerFeatureExtractor(
         sampling_rate=2400, pad_to_multiple_of=8

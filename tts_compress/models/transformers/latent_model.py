@@ -17,7 +17,7 @@ from tts_compress.models.transformers.model import TransformersModel
 _THRESHOLD = -4.0  # what the official code takes where nothing is stated
 
 
-class LatentVoice(TransformersModel):
+class LatentTransformersModel(TransformersModel):
     """A voice that writes latents until a number says that its speech ends."""
 
     def generate_latents(self, text: str, *, seed: int | None) -> npt.NDArray[np.float32]:
@@ -46,4 +46,5 @@ def open_voice(location: str, spec: str, manifest: Manifest | None = None) -> Tr
     model = TransformersModel.open(location, spec, manifest)
     if not model.system.writes_latents:
         return model
-    return LatentVoice(**{field.name: getattr(model, field.name) for field in fields(model)})
+    same = {field.name: getattr(model, field.name) for field in fields(model)}
+    return LatentTransformersModel(**same)

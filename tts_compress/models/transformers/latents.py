@@ -59,16 +59,16 @@ def texts_of(voice: Voice, text: str) -> Iterator[Any]:
     for part in processor.split_text(text) or [text]:
         tokenize(voice, part, config.vocab_size, longest)
         content = [{"type": "audio"}, {"type": "text", "text": part}]
-        given = {"audio_prompt_latents": [speech]}
-        yield inputs_of(voice, [{"role": "user", "content": content}], processor_kwargs=given)
+        options = {"audio_prompt_latents": [speech]}
+        yield inputs_of(voice, [{"role": "user", "content": content}], processor_kwargs=options)
 
 
 def spoken_latents(voice: Voice, text: str) -> Iterator[Tensor]:
     """Yield the latents of each part of a text, shape `[S, D]`, by the official `generate`."""
     for number, inputs in enumerate(texts_of(voice, text)):
         with noise_by_step(voice.root, number):
-            made = voice.root.generate(**inputs, return_dict_in_generate=True)
-        yield made.audio_latents[0]
+            spoken = voice.root.generate(**inputs, return_dict_in_generate=True)
+        yield spoken.audio_latents[0]
 
 
 def _speak_latents(voice: Voice, text: str) -> Tensor:
