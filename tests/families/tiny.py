@@ -27,3 +27,17 @@ def write_voice(path: Path, *, seconds: float = 2.0, pitch_hz: int = 120) -> Non
     buzz = sum(np.sin(2 * np.pi * pitch_hz * k * time) / k for k in range(1, 20))
     syllables = 0.55 - 0.45 * np.cos(2 * np.pi * 4 * time)
     soundfile.write(path, 0.08 * buzz * syllables, 24_000)
+
+
+def redraw(module: Any) -> None:
+    """Draw a layer's weights until what it says is heard; the constructors draw tiny ones."""
+    import torch
+
+    if isinstance(module, torch.nn.Linear):
+        module.weight.normal_(0, module.in_features**-0.5)
+    elif isinstance(module, torch.nn.Conv1d):
+        fan_in = module.in_channels // module.groups * module.kernel_size[0]
+        module.weight.normal_(0, fan_in**-0.5)
+    elif isinstance(module, torch.nn.ConvTranspose1d):
+        reach = module.in_channels * module.kernel_size[0] / module.stride[0]
+        module.weight.normal_(0, reach**-0.5)

@@ -9,7 +9,8 @@ import pytest
 from tts_compress.errors import ModelError, TTSCompressError
 
 torch = pytest.importorskip("torch")
-paired_noise = pytest.importorskip("tts_compress.models.torch_noise").paired_noise
+torch_noise = pytest.importorskip("tts_compress.models.torch_noise")
+noise_by_step, paired_noise = torch_noise.noise_by_step, torch_noise.paired_noise
 
 
 _DRAWS: dict[str, Callable[[Any], Any]] = {
@@ -181,3 +182,26 @@ def test_bernoulli_is_paired_whatever_the_type() -> None:
 def test_without_noise_bernoulli_takes_what_is_likelier() -> None:
     with paired_noise(None):
         assert torch.bernoulli(torch.tensor([0.1, 0.49, 0.5, 0.9])).tolist() == [0, 0, 1, 1]
+
+
+def test_a_step_has_its_noise_whatever_was_drawn_before() -> None:
+    """One of two models draws again where a token repeats, and ends an earlier part later."""
+    module = torch.nn.Identity()
+
+    def draw(seed: int | None, *, extra: int, longer: int) -> Any:
+        drawn = []
+        with paired_noise(seed):
+            for part, steps in enumerate((2 + longer, 3)):
+                with noise_by_step(module, part):
+                    for _ in range(steps):
+                        module(torch.zeros(1))
+                        drawn.append(torch.rand(4))
+                        torch.rand(extra)
+        return torch.stack(drawn[-3:])
+
+    assert draw(1, extra=0, longer=0).equal(draw(1, extra=5, longer=2))
+    assert not draw(1, extra=0, longer=0).equal(draw(2, extra=0, longer=0))
+    assert len(draw(1, extra=0, longer=0).unique()) == 12
+    assert draw(None, extra=0, longer=0).eq(0.5).all()
+    with noise_by_step(module):
+        module(torch.zeros(1))  # torch draws as it likes

@@ -63,7 +63,7 @@ def list_files(directory: Path) -> ModelFiles:
     settings = [
         path
         for path in sorted(directory.iterdir())
-        if path.suffix in {".json", ".model", ".txt"} and path.name != MANIFEST_NAME
+        if path.suffix in {".jinja", ".json", ".model", ".txt"} and path.name != MANIFEST_NAME
     ]
     return ModelFiles(weights=find_weights(directory), settings=tuple(settings))
 

@@ -148,6 +148,12 @@ class Resample(nn.Module):
         return resampled[..., : math.ceil(samples * self.out / self.into)]
 
 
+def resample(waveform: Tensor, orig_freq: int, new_freq: int) -> Tensor:
+    """Return the same signal at another sample rate, as `Resample` does by its defaults."""
+    resampled: Tensor = Resample(orig_freq, new_freq).to(waveform.device)(waveform)
+    return resampled
+
+
 def _check_scale(mel_scale: str) -> None:
     if mel_scale != "htk":
         raise ModelError(f"mel scale {mel_scale!r}: only 'htk' is offered here; install torchaudio")
@@ -162,7 +168,7 @@ def offer_torchaudio() -> None:
     if not _is_importable("torchaudio"):
         _register("torchaudio", load=load)
         _register("torchaudio.transforms", MelSpectrogram=MelSpectrogram, Resample=Resample)
-        _register("torchaudio.functional")
+        _register("torchaudio.functional", resample=resample)
         _register("torchaudio.functional.functional", _hz_to_mel=hz_to_mel, _mel_to_hz=mel_to_hz)
 
 

@@ -8,6 +8,7 @@ the processor, and is cast and moved to where it was asked for.
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def paired_noise(seed: int | Sequence[int] | None) -> Iterator[None]:
     parts = seed if seed is None or isinstance(seed, Sequence) else [seed]
     if parts is not None and min(parts) < 0:
         raise TTSCompressError(f"seed {min(parts)} is negative; give 0 or a larger integer")
-    with _PairedNoise(None if parts is None else np.random.default_rng(parts)):
+    with _PairedNoise(parts):
         yield
 
 
@@ -55,12 +56,36 @@ def with_noise_of_this_thread(function: Callable[..., Any]) -> Callable[..., Any
     return run
 
 
+@contextmanager
+def noise_by_step(module: nn.Module, part: int = 0) -> Iterator[None]:
+    """Let each call of a module in the block begin noise that depends on its number alone.
+
+    Two models that draw a different number of times in a step, or of steps in an earlier part,
+    share the noise of the steps that follow.
+
+    Args:
+        module: Called once a step, by the thread that entered `paired_noise`.
+        part: Number of the part of a text.
+    """
+    mode: Any = _get_current_function_mode()  # type: ignore[no-untyped-call]
+    if not isinstance(mode, _PairedNoise):
+        yield
+        return
+    steps = count()
+    handle = module.register_forward_pre_hook(lambda *_: mode.restart(part, next(steps)))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
 class _PairedNoise(TorchFunctionMode):
     """Replaces torch's random functions by draws from one generator; passes everything else on."""
 
-    def __init__(self, generator: np.random.Generator | None) -> None:
+    def __init__(self, seeds: Sequence[int] | None) -> None:
         super().__init__()
-        self._generator = generator
+        self._seeds = seeds
+        self._generator = None if seeds is None else np.random.default_rng(seeds)
         normal, uniform = partial(self._draw, "standard_normal"), partial(self._draw, "random")
         self._replacements: dict[Any, Callable[..., torch.Tensor]] = {
             torch.randn: partial(_create, normal),
@@ -107,6 +132,11 @@ class _PairedNoise(TorchFunctionMode):
             return func(*args, **given)
         given.pop("generator", None)
         return self._replacements[func](*args, **given)
+
+    def restart(self, *numbers: int) -> None:
+        """Draw what follows from a generator that the seed and these numbers choose."""
+        if self._seeds is not None:
+            self._generator = np.random.default_rng([*self._seeds, *numbers])
 
     def _draw(self, distribution: str, shape: Sequence[int]) -> torch.Tensor:
         """Return FP32 noise, or its mean where there is to be none."""

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.families.tiny import make_tokenizer
+from tests.families.tiny import make_tokenizer, redraw
+from tests.families.transformers.tiny_voices import write_higgs, write_pocket, write_vibevoice
 from tts_compress.models import load
 
 HIFIGAN = {
@@ -273,20 +274,6 @@ def bark(bark_dir: Path) -> Any:
     return load(f"transformers:{bark_dir}")
 
 
-def redraw(module: Any) -> None:
-    """Draw a layer's weights until what it says is heard; the constructors draw tiny ones."""
-    import torch
-
-    if isinstance(module, torch.nn.Linear):
-        module.weight.normal_(0, module.in_features**-0.5)
-    elif isinstance(module, torch.nn.Conv1d):
-        fan_in = module.in_channels // module.groups * module.kernel_size[0]
-        module.weight.normal_(0, fan_in**-0.5)
-    elif isinstance(module, torch.nn.ConvTranspose1d):
-        reach = module.in_channels * module.kernel_size[0] / module.stride[0]
-        module.weight.normal_(0, reach**-0.5)
-
-
 @pytest.fixture
 def edited(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that copies a folder and changes settings in a JSON file of the copy."""
@@ -407,3 +394,60 @@ def dia_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path
 def dia(dia_dir: Path) -> Any:
     """Return that voice, loaded; it is never modified."""
     return load(f"transformers:{dia_dir}")
+
+
+@pytest.fixture(scope="session")
+def pocket_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny Pocket-TTS with its codec; do not write into it."""
+    directory = tmp_path_factory.mktemp("pocket") / "tiny"
+    write_pocket(transformers, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def pocket(pocket_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{pocket_dir}")
+
+
+@pytest.fixture(scope="session")
+def phonon_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny Phonon with its codec; do not write into it."""
+    directory = tmp_path_factory.mktemp("phonon") / "tiny"
+    write_pocket(transformers, directory, "GradiumPhononTTS")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def phonon(phonon_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{phonon_dir}")
+
+
+@pytest.fixture(scope="session")
+def higgs_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny Higgs Audio V2 with its codec; do not write into it."""
+    directory = tmp_path_factory.mktemp("higgs") / "tiny"
+    write_higgs(transformers, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def higgs(higgs_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{higgs_dir}")
+
+
+@pytest.fixture(scope="session")
+def vibevoice_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a tiny VibeVoice; do not write into it."""
+    pytest.importorskip("diffusers")  # by whose solver it draws sound
+    directory = tmp_path_factory.mktemp("vibevoice") / "tiny"
+    write_vibevoice(transformers, directory)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def vibevoice(vibevoice_dir: Path) -> Any:
+    """Return that voice, loaded; it is never modified."""
+    return load(f"transformers:{vibevoice_dir}")

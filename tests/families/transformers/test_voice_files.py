@@ -26,7 +26,7 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "broken configuration": (write("config.json", b"{"), "cannot read .*config.json"),
     "another type": (
         alter("config.json", model_type="bert"),
-        "of type 'bert'; accepted: .*speecht5, vits",
+        "of type 'bert'; accepted: .*speecht5, vibevoice, vits",
     ),
     "a list": (write("config.json", b"[]"), "of type None; accepted"),
     "no tokenizer": (remove("tokenizer_config.json"), "holds no tokenizer_config.json"),

@@ -1,6 +1,7 @@
 """Voices of transformers keep what every system in torch promises."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,8 +27,20 @@ _SPECTROGRAMS_DB = {
     "int4-gptq": 11,
     "int4-inc": 11,
 }
+_LATENTS_DB = {
+    "fp16": 56,
+    "bf16": 39,
+    "int8": 32,
+    "int8-static": 29,
+    "int8-weight-only": 31,
+    "int4-weight-only": 20,
+    "int4-gptq": 28,
+}
+_VIBEVOICE_DB = dict(zip(_LATENTS_DB, (55, 38, 26, 25, 29, 11, 14), strict=True))
 _DRAWN = tuple(name for name in _SPECTROGRAMS_DB if name != "int4-inc")
 """Schemes of voices whose tokens are drawn, which leave no sound to compare."""
+
+_TEXTS = ("Hello there.", "Shut the gate.")
 
 _UNTRIED = frozenset({"int8-dynamic"})
 """The same as `int8` for these."""
@@ -78,6 +91,56 @@ def _check_dia(request: pytest.FixtureRequest, model: Any, again: Any, scheme: s
         assert layers["vocoder.decoder.conv1"] == "none"
 
 
+def _check_latents(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """The end, and where latents come in and go out, keep their arithmetic, and so do pauses."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("model.layers.1.self_attn.q_proj", "flow_head.layers.0.fc1"):
+        assert layers[part] == wanted.get(scheme, "none")
+    kept = (
+        "eos_head",
+        "model.embed_tokens",
+        "model.audio_latent_proj",
+        "flow_head.final_layer.proj",
+    )
+    assert {layers[name] for name in kept} == {"none"}
+    if scheme in {"int8", "int8-static", "bf16"}:
+        assert layers["vocoder.decoder.decoder_seanet.layers.0.conv"] == "none"
+
+
+def _check_higgs(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """Heads, tables and codes keep their arithmetic, and so do convolutions, which would hiss."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("self_attn.q_proj", "mlp.up_proj", "audio_mlp.down_proj"):
+        assert layers[f"model.layers.1.{part}"] == wanted.get(scheme, "none")
+    ends = ("audio_lm_head", "model.embed_", "vocoder.quantizer", "vocoder.fc")
+    kept = [name for name in layers if name.startswith(ends)]
+    assert len(kept) == 12
+    assert {layers[name] for name in kept} == {"none"}
+    if scheme in {"int8", "int8-static", "bf16"}:
+        assert layers["vocoder.acoustic_decoder.conv1"] == "none"
+
+
+def _check_vibevoice(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+    """The end, and where latents come in and go out, keep their arithmetic, and so do pauses."""
+    del request, model
+    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+    layers = {x.module: x.activations for x in again.manifest.layers}
+    for part in ("language_model.layers.1.mlp.up_proj", "diffusion_head.layers.0.linear"):
+        assert layers[f"model.{part}"] == wanted.get(scheme, "none")
+    heard = ("audio_tower.decoder", "semantic_tokenizer_encoder")
+    for part in heard:
+        linear = f"model.{part}.conv_layers.1.stage.0.ffn.linear1"
+        assert layers[linear] == wanted.get(scheme, "none")
+    kept = ["lm_head", "model.multi_modal_projector.linear_2", "model.semantic_connector.linear_1"]
+    if scheme in {"int8", "int8-static", "bf16"}:
+        kept += [f"model.{part}.stem.conv.conv" for part in heard]
+    assert {layers[name] for name in kept} == {"none"}
+
+
 def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
     return Commanded(
         spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
@@ -106,9 +169,7 @@ class TestVits(FamilyPromises):
         seeds=(0, 1),
         slow=True,
         check=_checked("vits"),
-        commanded=_commanded(
-            "vits_dir", "flow", "decoder", texts=("Hello there.", "Shut the gate.")
-        ),
+        commanded=_commanded("vits_dir", "flow", "decoder", texts=_TEXTS),
     )
 
 
@@ -153,7 +214,6 @@ class TestBark(FamilyPromises):
         schemes={name: SchemePromise(share=0.75) for name in _DRAWN},
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_bark,
         commanded=_commanded("bark_dir", "semantic"),
     )
@@ -169,7 +229,6 @@ class TestCsm(FamilyPromises):
         schemes={name: SchemePromise(share=0.8) for name in _DRAWN},
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_csm,
         commanded=_commanded("csm_dir", "backbone_model", "depth_decoder"),
     )
@@ -191,7 +250,73 @@ class TestDia(FamilyPromises):
         },
         slow=True,
         untried=_UNTRIED,
-        saved_again=False,  # its tokenizer's settings are written in another form
         check=_check_dia,
         commanded=_commanded("dia_dir"),
+    )
+
+
+class TestPocket(FamilyPromises):
+    """Its codec is a model of its own, and its voice is a recording."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="pocket",
+        text="call at ten",
+        schemes={name: SchemePromise(snr_db=db, share=0.8) for name, db in _LATENTS_DB.items()},
+        slow=True,
+        untried=_UNTRIED,
+        check=_check_latents,
+        commanded=replace(
+            _commanded("pocket_dir", "model.layers", "flow_head", texts=_TEXTS),
+            language=None,
+            prompt='[prompt]\naudio = "voice.wav"\n',
+        ),
+    )
+
+
+class TestPhonon(FamilyPromises):
+    """As Pocket-TTS, in the voice of stored latents."""
+
+    case = replace(
+        TestPocket.case,
+        model="phonon",
+        commanded=replace(
+            _commanded("phonon_dir", "model.layers", "flow_head", texts=_TEXTS), language=None
+        ),
+    )
+
+
+class TestHiggs(FamilyPromises):
+    """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="higgs",
+        text="call at ten",
+        schemes={name: SchemePromise(share=0.8) for name in _DRAWN},
+        seeds=(0, 1),
+        slow=True,
+        untried=_UNTRIED,
+        check=_check_higgs,
+        commanded=replace(_commanded("higgs_dir", "model.layers"), language=None),
+    )
+
+
+class TestVibeVoice(FamilyPromises):
+    """It hears what it said, and ends where it is stopped."""
+
+    case = FamilyCase(
+        family="transformers",
+        model="vibevoice",
+        text="call at ten",
+        schemes={name: SchemePromise(snr_db=db, share=0.8) for name, db in _VIBEVOICE_DB.items()},
+        slow=True,
+        untried=_UNTRIED,
+        check=_check_vibevoice,
+        commanded=replace(
+            _commanded(
+                "vibevoice_dir", "model.language_model", "model.diffusion_head", texts=_TEXTS
+            ),
+            language=None,
+        ),
     )

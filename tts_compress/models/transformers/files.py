@@ -12,28 +12,48 @@ import numpy.typing as npt
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.feeds import open_arrays, read_array
-from tts_compress.models.files import read_json
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, find_prompt, read_json
 from tts_compress.models.pretrained import CONFIG, find_folder, find_weights, list_files
 from tts_compress.models.speakers import MAX_SPEAKERS, NO_SPEAKERS
 from tts_compress.reading import check_file, open_file
 
 TOKENIZER = "tokenizer_config.json"
 
+PROCESSOR = "processor_config.json"
+"""Settings of the official processor, of kinds that are spoken to by one."""
+
 SPEAKER = "speaker.npy"
-"""Optional file with the embedding of the speaker."""
+"""Optional file with the embedding of the speaker, or with latents of its speech."""
 
 PRESET = "speaker.npz"
 """Optional file with the voice preset of Bark: tokens of a speech to go on from."""
 
-KINDS = ("bark", "csm", "dia", "fastspeech2_conformer_with_hifigan", "speecht5", "vits")
+KINDS = (
+    "bark",
+    "csm",
+    "dia",
+    "fastspeech2_conformer_with_hifigan",
+    "gradium_phonon_tts",
+    "higgs_audio_v2",
+    "pocket_tts",
+    "speecht5",
+    "vibevoice",
+    "vits",
+)
 """Values of `model_type` in `config.json` that are spoken with."""
+
+_RECORDED = ("higgs_audio_v2", "pocket_tts", "vibevoice")
+"""Kinds that speak in the voice of a recording."""
 
 _VOCODERS = {
     "dia": ("dac", "descript/dac_44khz"),
+    "gradium_phonon_tts": ("pocket_tts_audio_tokenizer", ""),
+    "higgs_audio_v2": ("higgs_audio_v2_tokenizer", "bosonai/higgs-audio-v2-tokenizer"),
+    "pocket_tts": ("pocket_tts_audio_tokenizer", "eustlb/pocket-tts-audio-tokenizer"),
     "speecht5": ("speecht5_hifigan", "microsoft/speecht5_hifigan"),
 }
 """Kinds whose vocoder is a model of its own: its `model_type`, and the one on the hub that
-transformers' pipeline or processor takes."""
+transformers' pipeline or processor takes where the processor's settings name none."""
 
 VOCODER = "vocoder"
 """Folder of the vocoder within that of the voice, where it is a model of its own."""
@@ -41,8 +61,8 @@ VOCODER = "vocoder"
 VOCODER_CONFIG = "vocoder_config.json"
 """Its settings in an artifact, whose one file of weights holds both."""
 
-_FETCHED = ("*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", SPEAKER, PRESET)
-_MAX_SPEAKER_BYTES = 1 << 20
+_FETCHED = ("*.json", "*.jinja", "*.model", "*.safetensors", "merges.txt", "vocab.txt")
+_MAX_SPEAKER_BYTES = 1 << 22
 _PROMPTS = {"semantic_prompt": 1, "coarse_prompt": 2, "fine_prompt": 2}  # dimensions by name
 
 
@@ -64,7 +84,16 @@ class VoiceSource:
     """Folder of the vocoder, where that is a model of its own."""
 
     options = VoiceOptions()
-    prompt = Prompt()
+
+    @property
+    def prompt(self) -> Prompt:
+        """The recording beside the weights, of a kind that speaks by one."""
+        return find_prompt(self.directory) if self.is_recorded else Prompt()
+
+    @property
+    def is_recorded(self) -> bool:
+        """True if it speaks in the voice of a recording."""
+        return self.kind in _RECORDED
 
     def read_config(self) -> dict[str, Any]:
         """Return the content of `config.json`, checked."""
@@ -94,13 +123,18 @@ class VoiceSource:
 
         Args:
             vocoder: Key of the vocoder's settings in `config.json`; empty for a file of its own,
-                None where the settings of the whole voice state the rate.
+                None where the settings of the whole voice state the rate, and `feature_extractor`
+                where those of the processor do.
             default: What the official settings say where nothing is stated.
         """
-        path = self.vocoder_config if vocoder == "" else self.directory / CONFIG
-        settings = read_json(path) if vocoder == "" else self.read_config()
-        settings = settings.get(vocoder) if vocoder else settings
-        rate = settings.get("sampling_rate", default) if isinstance(settings, dict) else None
+        path = self.directory / (PROCESSOR if vocoder == "feature_extractor" else CONFIG)
+        path = self.vocoder_config if vocoder == "" else path
+        settings = read_json(path)
+        if vocoder and isinstance(settings, dict):
+            settings = settings.get(vocoder)
+        rate: Any = None
+        if isinstance(settings, dict):
+            rate = settings.get("sampling_rate", settings.get("sample_rate", default))
         if type(rate) is not int or rate <= 0:
             raise ModelError(f"'{path}' has the sampling rate {rate!r:.40}, not Hz")
         return rate
@@ -111,11 +145,25 @@ class VoiceSource:
         if not path.is_file():
             return np.zeros((1, size), np.float32)
         with model_errors(f"'{path}' is no embedding of a speaker"):
-            with open_file(path, _MAX_SPEAKER_BYTES) as file:
-                values = read_array(file, _MAX_SPEAKER_BYTES)
-            if values.size != size or not np.isfinite(values.astype(np.float64)).all():
+            values = _read_finite(path)
+            if values.size != size:
                 raise ValueError(f"give {size} finite numbers, not shape {values.shape}")
-        return np.ascontiguousarray(values, np.float32).reshape(1, size)
+        return values.reshape(1, size)
+
+    def read_speech(self, size: int) -> npt.NDArray[np.float32]:
+        """Return the latents of the speaker's speech, shape `[T, size]`."""
+        path = self.directory / SPEAKER
+        if not path.is_file():
+            recording = f"{REFERENCE} or " if self.is_recorded else ""
+            raise ModelError(
+                f"'{self.directory}' holds no voice; put {recording}{SPEAKER} with latents of "
+                f"its speech, shape [frames, {size}], beside the weights"
+            )
+        with model_errors(f"'{path}' holds no latents of speech"):
+            values = _read_finite(path)
+            if values.ndim != 2 or not len(values) or values.shape[1] != size:
+                raise ValueError(f"give rows of {size} numbers, not shape {values.shape}")
+        return values
 
     def read_preset(self) -> dict[str, npt.NDArray[np.int64]] | None:
         """Return the tokens of the voice preset, by the names of Bark's prompts; None without."""
@@ -158,10 +206,19 @@ class VoiceSource:
         stated = settings.get("language")
         return stated if isinstance(stated, str) and stated else None
 
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Names of files of a speaker that may lie beside the weights."""
+        return (SPEAKER, PRESET, *((REFERENCE, REFERENCE_TEXT) if self.is_recorded else ()))
+
+    def read_processor(self) -> dict[str, Any]:
+        """Return the settings of the official processor, without those of its parts."""
+        return _read_settings(self._existing(PROCESSOR))
+
     def files(self) -> ModelFiles:
         """Return the voice's files."""
         own = list_files(self.directory)
-        chosen = (self.directory / name for name in (SPEAKER, PRESET))
+        chosen = (self.directory / name for name in self.beside)
         settings = (*own.settings, *(path for path in chosen if path.is_file()))
         if self.vocoder is None:
             return replace(own, settings=settings)
@@ -182,11 +239,7 @@ class VoiceSource:
                 raise ModelError(f"'{self.vocoder}' is of type {kind!r}; accepted: {accepted}")
 
     def _tokenizer(self) -> dict[str, Any]:
-        path = self._existing(TOKENIZER)
-        settings = read_json(path)
-        if not isinstance(settings, dict):
-            raise ModelError(f"'{path}' holds no settings; fetch it again")
-        return settings
+        return _read_settings(self._existing(TOKENIZER))
 
     def _existing(self, name: str, directory: Path | None = None) -> Path:
         path = (directory or self.directory) / name
@@ -212,13 +265,37 @@ def find_source(place: str) -> VoiceSource:
     kind, directory = source.kind, source.directory
     if kind in _VOCODERS and not (directory / VOCODER_CONFIG).is_file():
         within, (_, published) = directory / VOCODER, _VOCODERS[kind]
-        default = str(within) if within.is_dir() else published
-        source = replace(source, vocoder=_fetch(named or default, published))
+        default = str(within) if within.is_dir() else _stated_codec(directory) or published
+        source = replace(source, vocoder=_fetch(named or default, published or "owner/name"))
     elif comma:
         raise ModelError(f"'{own}' needs no vocoder; leave ',{named}' out")
     source.check()
     return source
 
 
+def _stated_codec(directory: Path) -> str:
+    """Return the name of the codec that the processor's settings state; empty without."""
+    path = directory / PROCESSOR
+    stated = _read_settings(path).get("audio_tokenizer") if path.is_file() else None
+    name = stated.get("audio_tokenizer_name_or_path") if isinstance(stated, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _read_settings(path: Path) -> dict[str, Any]:
+    settings = read_json(path)
+    if not isinstance(settings, dict):
+        raise ModelError(f"'{path}' holds no settings; fetch it again")
+    return settings
+
+
+def _read_finite(path: Path) -> npt.NDArray[np.float32]:
+    with open_file(path, _MAX_SPEAKER_BYTES) as file:
+        values = read_array(file, _MAX_SPEAKER_BYTES)
+    if not np.isfinite(values.astype(np.float64)).all():
+        raise ValueError("its numbers are not finite")
+    return np.ascontiguousarray(values, np.float32)
+
+
 def _fetch(place: str, example: str) -> Path:
-    return find_folder(place, "transformers", example, _FETCHED)
+    beside = (SPEAKER, PRESET, REFERENCE, REFERENCE_TEXT)
+    return find_folder(place, "transformers", example, (*_FETCHED, *beside))

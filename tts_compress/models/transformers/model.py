@@ -4,15 +4,19 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
+import torch
 from torch import nn
+from typing_extensions import override
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord, atomic_directory
 from tts_compress.audio import Audio
-from tts_compress.errors import model_errors
-from tts_compress.models.base import Objective, Speaking
+from tts_compress.errors import ModelError, model_errors
+from tts_compress.models.base import Component, Objective, Speaking
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_duration, write_recording
 from tts_compress.models.pretrained import (
     CONFIG,
     GENERATION,
@@ -22,10 +26,17 @@ from tts_compress.models.pretrained import (
     write_settings,
 )
 from tts_compress.models.speakers import find_speaker
-from tts_compress.models.torch_model import WEIGHTS, TorchFamilyModel, restore_weights
+from tts_compress.models.stand_ins import offer_torchaudio
+from tts_compress.models.torch_model import (
+    WEIGHTS,
+    TorchFamilyModel,
+    find_components,
+    restore_weights,
+)
 from tts_compress.models.transformers import FAMILY
 from tts_compress.models.transformers.files import (
     PRESET,
+    PROCESSOR,
     SPEAKER,
     VOCODER,
     VOCODER_CONFIG,
@@ -33,7 +44,15 @@ from tts_compress.models.transformers.files import (
     VoiceSource,
     find_source,
 )
-from tts_compress.models.transformers.systems import SYSTEMS, System, Voice, read_tokenizer
+from tts_compress.models.transformers.systems import SYSTEMS
+from tts_compress.models.transformers.voice import System, Voice, read_tokenizer
+
+_RECORDING_S = (0.5, 60.0)
+
+
+def check_recording(path: Path) -> None:
+    """Refuse a file that is no recording to speak by."""
+    check_duration(path, _RECORDING_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +76,9 @@ def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNe
     if (directory / MANIFEST_NAME).is_file():
         root = restore_weights(build_skeleton(source, system), layers, directory / WEIGHTS)
     else:
-        root = load_pretrained(_official(system.class_name), directory)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)  # for what only training reads: files may lack it
+            root = load_pretrained(_official(system.class_name), directory)
         if source.vocoder is not None:
             vocoder = load_pretrained(_official(system.vocoder), source.vocoder)
             root.add_module("vocoder", vocoder)
@@ -102,8 +123,16 @@ def _official(class_name: str) -> Any:
     """Return the official class; its import says much on standard error."""
     import transformers
 
+    module, _, name = class_name.rpartition(".")
+    if module:
+        offer_torchaudio()  # which that module imports, to resample recordings
     with quiet():
-        return getattr(transformers, class_name)
+        try:
+            return getattr(import_module(module or "transformers"), name)
+        except (AttributeError, ModuleNotFoundError) as error:
+            raise ModelError(
+                f"transformers {transformers.__version__} has no {name}; install a later one"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,9 +160,13 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
     family = FAMILY.name
     find = find_source
     read = load_networks
-    roles: ClassVar = {
-        name: role for system in SYSTEMS.values() for name, role in system.roles.items()
-    }
+    check_recording = check_recording
+
+    roles: ClassVar = {}  # each kind has its own
+
+    @override
+    def components(self) -> Mapping[str, Component]:
+        return find_components(self.root(), self.system.roles, self.layers)
 
     @property
     def system(self) -> System:
@@ -162,9 +195,10 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         return Speaking(speaker=self.options.speaker, languages=languages, prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this voice speaking as one of its speakers."""
+        """Return this voice speaking as one of its speakers, or by another recording."""
         if speaking.speaker is None:
-            return self
+            recorded = self.source.is_recorded and speaking.prompt is not None
+            return super().speaking_as(speaking) if recorded else self
         name = find_speaker(self.speakers, speaking.speaker, self.spec)
         return self.with_options(replace(self.options, speaker=name))
 
@@ -185,15 +219,17 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         options = self.options
         if options.speaker is None and self.speakers:
             options = replace(options, speaker="0")
+        if self.prompt.audio is not None:
+            self._recording()  # refused here, where it is no recording
+        voice = Voice(
+            root=self.root(),
+            tokenizer=self.loaded.tokenizer(),
+            options=options,
+            source=self.source,
+            prompt=self.prompt,
+        )
         return _Speech(
-            system=self.system,
-            voice=Voice(
-                root=self.root(),
-                tokenizer=self.loaded.tokenizer(),
-                options=options,
-                source=self.source,
-            ),
-            sample_rate=self.sample_rate,
+            system=self.system, voice=self.system.prepare(voice), sample_rate=self.sample_rate
         )
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
@@ -216,7 +252,14 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
 
     def _write_rest(self, directory: Path) -> None:
         """Write the tokenizer, settings of generation, and the speaker, where there are any."""
-        self.loaded.tokenizer().save_pretrained(directory)
-        for name in (SPEAKER, PRESET, GENERATION):
+        tokenizer = self.loaded.tokenizer()
+        if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
+            backend.no_padding()  # which a call sets, and processors take for settings of sound
+        tokenizer.save_pretrained(directory)
+        for name in (SPEAKER, PRESET, GENERATION, PROCESSOR):
             if (path := self.source.directory / name).is_file():
                 shutil.copyfile(path, directory / name)
+        if self.prompt.audio is not None:
+            write_recording(self.prompt.audio, directory / REFERENCE)
+        if self.prompt.text is not None:
+            (directory / REFERENCE_TEXT).write_text(f"{self.prompt.text}\n", encoding="utf-8")
