@@ -144,7 +144,7 @@ def run_units(
         ready = [task for task in left if done.issuperset(task.unit.needs)]
         count = len(wanted) - len(left)
         progress.advance(phase, count, len(wanted))
-        with closing(executor.open(whole_nodes="time" in kinds)) as pool:
+        with closing(executor(whole_nodes="time" in kinds)) as pool:
             for key, state, why in _run_phase(ready, pool):
                 if state == "done":
                     done.add(key)
