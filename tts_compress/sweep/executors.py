@@ -15,7 +15,7 @@ from threading import local
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import EvaluationError, TTSCompressError, needing, raising
+from tts_compress.errors import EvaluationError, TTSCompressError, needing
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import cache_folder
@@ -241,15 +241,15 @@ def connect(workers: int | None) -> None:
         import ray
     if ray.is_initialized():
         return
-    joins = "RAY_ADDRESS" in os.environ
-    here: dict[str, Any] = {"address": "local", "num_cpus": workers, "include_dashboard": False}
-    problem, causes = "cannot join the Ray cluster", (ConnectionError, RuntimeError)
-    advice = (
-        "a cluster that asks for a token (as Ray 2.60 does by default) is joined with "
-        "RAY_AUTH_MODE=token in the environment"
-    )
-    with raising(EvaluationError, problem, *causes, advice=advice):
+    try:
+        joins = "RAY_ADDRESS" in os.environ
+        here: dict[str, Any] = {"address": "local", "num_cpus": workers, "include_dashboard": False}
         ray.init(log_to_driver=False, logging_level=logging.ERROR, **({} if joins else here))
+    except (ConnectionError, RuntimeError) as error:
+        raise EvaluationError(
+            f"cannot join the Ray cluster: {error}; a cluster that asks for a token (as Ray 2.60 "
+            "does by default) is joined with RAY_AUTH_MODE=token in the environment"
+        ) from error
 
 
 def _nodes() -> dict[str, float]:
