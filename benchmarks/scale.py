@@ -20,7 +20,7 @@ from benchmarks.report import write_json
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
-from tts_compress.sweep.executors import Outcome, RayExecutor, Task
+from tts_compress.sweep.executors import Outcome, RayPool, Task
 from tts_compress.sweep.plan import (
     Identity,
     Kind,
@@ -142,7 +142,7 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
             plan, tasks = make_tasks(shape, output)
             sleeping = partial(SleepingProcess, output, lengths, shape.pace)
             begun = time.monotonic()
-            lost = run_units(tasks, (), RayExecutor(plan, None, sleeping), progress)
+            lost = run_units(tasks, (), partial(RayPool, plan, None, sleeping), progress)
             wall = time.monotonic() - begun
             done = len(list((Path(output) / "units").iterdir()))
     finally:

@@ -62,7 +62,6 @@ _NAMES = {
     "report": ("write_report",),
     "torch.layers.checkpoint": ("load_module", "manifest_of", "save_module"),
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
-__all__ = list(_HOMES)
-__getattr__, __dir__ = resolve_lazily(__name__, _HOMES)
+__all__ = [name for names in _NAMES.values() for name in names]
+__getattr__, __dir__ = resolve_lazily(__name__, _NAMES)

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
-from tts_compress.errors import MissingExtraError, ModelError
+from tts_compress.errors import ModelError, needing, raising
 from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -71,12 +71,11 @@ def read_wav(path: Path) -> Audio:
     """Read a mono WAV file as float32."""
     import soundfile
 
-    try:
+    # A name such as `x.raw` means samples without a header, and is a TypeError.
+    causes = (OSError, TypeError, ValueError, soundfile.LibsndfileError)
+    with raising(ModelError, f"cannot read audio from '{path}'", *causes):
         check_file(path, MOST_AUDIO_BYTES)
         samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
-    # A name such as `x.raw` means samples without a header, and is a TypeError.
-    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{path}': {error}") from error
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")
     return Audio(samples=samples[:, 0], sample_rate=int(sample_rate))
@@ -86,9 +85,7 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
     """Return `samples` at another rate (Hz), band-limited."""
     if source == target or not len(samples):
         return samples
-    try:
+    with needing("evaluate"):
         from scipy.signal import resample_poly  # a second, in each of the processes
-    except ImportError as error:
-        raise MissingExtraError("scipy", "evaluate") from error
     common = gcd(source, target)
     return np.asarray(resample_poly(samples, target // common, source // common), np.float32)

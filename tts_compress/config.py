@@ -10,7 +10,7 @@ from typing import Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tts_compress.errors import RecipeError, reason
+from tts_compress.errors import RecipeError, raising
 from tts_compress.reading import read_toml
 
 _PACKAGE = Path(__file__).parent
@@ -64,10 +64,8 @@ def read_config(path: Path, kind: type[_File]) -> _File:
 
 def read_table(path: Path) -> str:
     """Return a TOML file as JSON: in strict mode only a JSON array makes a tuple."""
-    try:
+    with raising(RecipeError, f"cannot read '{path}'", OSError, ValueError, TypeError):
         return json.dumps(read_toml(path))
-    except (OSError, ValueError, TypeError) as error:
-        raise RecipeError(f"cannot read '{path}': {reason(error)}") from error
 
 
 def parse_config(text: str, kind: type[_File], name: str) -> _File:

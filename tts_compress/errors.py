@@ -87,12 +87,38 @@ def model_errors(problem: str) -> Iterator[None]:
     Args:
         problem: States what cannot be done, with the value; the error's message follows.
     """
+    with raising(ModelError, problem, Exception):
+        yield
+
+
+@contextmanager
+def raising(
+    kind: type[TTSCompressError], problem: str, *causes: type[Exception], advice: str = ""
+) -> Iterator[None]:
+    """Turn errors of the block into a `kind`; ours, missing packages and lack of memory pass.
+
+    Args:
+        kind: The error that is raised.
+        problem: States what cannot be done, with the value; the error's message follows.
+        causes: Errors that are turned; by default those of files and of what is in them.
+        advice: States what to do about it, at the end.
+    """
+    turned = causes or (OSError, ValueError)
     try:
         yield
     except (TTSCompressError, ImportError, MemoryError):
         raise
-    except Exception as error:
-        raise ModelError(f"{problem}: {reason(error)}") from error
+    except turned as error:
+        raise kind(f"{problem}: {reason(error)}{advice and '; '}{advice}") from error
+
+
+@contextmanager
+def needing(extra: str) -> Iterator[None]:
+    """Turn a failed import in the block into a `MissingExtraError` of an extra that brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(error.name or "a package", extra) from error
 
 
 class TTSCompressWarning(UserWarning):

@@ -1,20 +1,21 @@
 """Names of a package that are imported on first use (PEP 562)."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 
 def resolve_lazily(
-    package: str, homes: Mapping[str, str]
+    package: str, names: Mapping[str, Iterable[str]]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return the `__getattr__` and `__dir__` of a package.
 
     Args:
         package: Its name.
-        homes: The module in it that each of its public names comes from.
+        names: Its public names, by the module in it that they come from.
     """
+    homes = {name: home for home, several in names.items() for name in several}
 
     def get(name: str) -> Any:
         if name not in homes:

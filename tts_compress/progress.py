@@ -95,28 +95,21 @@ def default_progress() -> Progress:
     return Lines() if is_looked_at else Silent()
 
 
-class Spent(NamedTuple):
-    """Time from the first report of a stage to the last."""
-
-    seconds: float
-    steps: int
-    """Steps that were done in it; those that were finished before are not among them."""
-
-
 class Stopwatch:
     """Passes reports on, and notes how long each stage takes."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._begun: dict[str, tuple[float, int]] = {}
-        self.stages: dict[str, Spent] = {}
-        """By name, in the order in which they began."""
+        self.stages: dict[str, tuple[float, int]] = {}
+        """Seconds from the first report of a stage to the last, and the steps that were done in
+        between; by name, in the order in which they began."""
 
     def advance(self, stage: str, done: int, total: int) -> None:
         """Report a step of a stage."""
         now = monotonic()
         begun_at, begun_with = self._begun.setdefault(stage, (now, done))
-        self.stages[stage] = Spent(now - begun_at, done - begun_with)
+        self.stages[stage] = now - begun_at, done - begun_with
         self._progress.advance(stage, done, total)
 
 

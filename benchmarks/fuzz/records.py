@@ -24,7 +24,8 @@ from tts_compress.recipes.recipe import find_groups
 from tts_compress.report.card import weights_of
 from tts_compress.search.choices import Space, find_formats
 from tts_compress.search.measure import MeasuredDamage
-from tts_compress.search.search import StudyOptions, explore
+from tts_compress.search.options import SearchOptions
+from tts_compress.search.search import explore
 from tts_compress.sweep.plan import Identity, Opened, read_plan, units_of
 from tts_compress.sweep.report import merge_reports, table_of
 from tts_compress.sweep.results import open_results
@@ -175,15 +176,8 @@ def _explored(folder: Path, trials: int) -> Any:
         damage = {"same_noise": share, "distortion": share, "floor_db": 0.0, "duration_frames": 0.0}
         return float(harm), MeasuredDamage(**damage)
 
-    options = StudyOptions(
-        trials=trials,
-        seed=0,
-        bound=1.0,
-        storage=None,
-        name="size-1",
-        progress=Silent(),
-    )
-    return explore(_space(), measure, [_space().baseline()], folder, options)
+    options = SearchOptions(trials=trials, damage=1.0, progress=Silent())
+    return explore(_space(), measure, [_space().baseline()], folder, "size-1", options)
 
 
 @cache

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tts_compress.export.canary import _without_noise
+from tts_compress.export.stream import _without_noise
 
 
 def test_numbers_that_scale_noise_are_turned_off_and_no_others() -> None:

@@ -16,7 +16,7 @@ from tts_compress.cli import main
 from tts_compress.evaluation.page_audio import make_test
 from tts_compress.evaluation.samples import write_float_wav
 from tts_compress.report import render_html, write_report
-from tts_compress.report.listening import render_listening_page
+from tts_compress.report.pages import render_listening_page
 
 if TYPE_CHECKING:
     from pathlib import Path

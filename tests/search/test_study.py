@@ -19,7 +19,7 @@ from tts_compress.search.choices import Choice, Space, find_formats
 from tts_compress.search.measure import MeasuredDamage
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import Point
-from tts_compress.search.search import StudyOptions, explore
+from tts_compress.search.search import explore
 
 optuna = pytest.importorskip("optuna")
 
@@ -43,15 +43,9 @@ def _measure(choice: Choice) -> tuple[float, MeasuredDamage] | None:
 
 def _explore(folder: Path, *, measure: Any = _measure, **options: Any) -> list[Point]:
     space = _space()
-    given: dict[str, Any] = {
-        "trials": 4,
-        "seed": 0,
-        "bound": 1.0,
-        "storage": None,
-        "name": "size-1",
-    }
-    study = StudyOptions(progress=Silent(), **(given | options))
-    return explore(space, measure, [space.baseline()], folder, study)
+    given: dict[str, Any] = {"trials": 4, "damage": 1.0, "progress": Silent()}
+    settings = SearchOptions(**given | options)
+    return explore(space, measure, [space.baseline()], folder, "size-1", settings)
 
 
 def _sqlite(folder: Path) -> str:
@@ -73,7 +67,7 @@ def test_searches_of_other_groups_or_formats_share_nothing(
 
     def name(space: Space, **settings: Any) -> str:
         names: list[str] = []
-        monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-1].name))
+        monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-2]))
         started = SimpleNamespace(
             _options=SearchOptions(sensitivity=SensitivityOptions(**settings)),
             _sensitivity=SimpleNamespace(sha256="0", texts=("a",)),

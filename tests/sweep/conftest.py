@@ -73,7 +73,7 @@ class InProcessPool:
         self._left = stop_after
         self.begun: list[str] = []
 
-    def open(self, *, whole_nodes: bool) -> "InProcessPool":
+    def __call__(self, *, whole_nodes: bool) -> "InProcessPool":
         """Return itself."""
         del whole_nodes
         return self

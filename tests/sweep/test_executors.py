@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.measures import TIMED
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
-from tts_compress.sweep.executors import Outcome, RayExecutor, Task
+from tts_compress.sweep.executors import Outcome, RayPool, Task
 from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
 from tts_compress.sweep.run import plan_sweep, run_units
@@ -89,7 +90,7 @@ def test_a_task_that_dies_has_its_units_done_by_others(
 
     plan = read_plan(write_plan())
     tasks = _tasks(write_plan("same"), monkeypatch)
-    lost = run_units(tasks, (), RayExecutor(plan, 2, Process), Silent())
+    lost = run_units(tasks, (), partial(RayPool, plan, 2, Process), Silent())
     ray.shutdown()
     assert lost == {}
     assert died.exists()

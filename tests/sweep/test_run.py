@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from tts_compress.progress import Silent
-from tts_compress.sweep.executors import LocalExecutor, Outcome, Task
+from tts_compress.sweep.executors import LocalPool, Outcome, Task
 from tts_compress.sweep.plan import Identity, Kind, Opened, Unit
 from tts_compress.sweep.run import run_units
 
@@ -39,7 +40,7 @@ class _Pool:
         self.begun: list[list[str]] = []
         self.opened: list[bool] = []
 
-    def open(self, *, whole_nodes: bool) -> _Pool:
+    def __call__(self, *, whole_nodes: bool) -> _Pool:
         """Return itself."""
         self.opened.append(whole_nodes)
         return self
@@ -140,8 +141,7 @@ def test_a_thread_keeps_its_process_and_closing_the_pool_ends_all(
             self.is_closed = True
 
     monkeypatch.setattr("tts_compress.sweep.executors.UnitProcess", _Process)
-    executor = LocalExecutor("plan", 3)
-    assert executor.open(whole_nodes=True).workers == 1
-    assert run_units([_task("a"), _task("b")], (), LocalExecutor("plan", 1), Silent()) == {}
+    assert LocalPool("plan", 3, whole_nodes=True).workers == 1
+    assert run_units([_task("a"), _task("b")], (), partial(LocalPool, "plan", 1), Silent()) == {}
     (process,) = processes
     assert (process.plan, process.units, process.is_closed) == ("plan", ["a", "b"], True)

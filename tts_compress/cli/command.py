@@ -14,7 +14,7 @@ from textwrap import dedent, indent
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
-from tts_compress.errors import ArtifactError, ModelError, nearest, reason
+from tts_compress.errors import ArtifactError, ModelError, nearest, raising
 from tts_compress.models.execution import Execution
 from tts_compress.options import USAGE
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
@@ -236,11 +236,9 @@ def check_replaceable(path: Path, *, force: bool) -> None:
         return
     if not force:
         raise ArtifactError(f"'{path}' exists; use --force to replace it")
-    try:
-        with open_file(path, MOST_AUDIO_BYTES) as file:
-            beginning = file.read(4)
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"cannot replace '{path}': {reason(error)}") from error
+    problem = f"cannot replace '{path}'"
+    with raising(ArtifactError, problem), open_file(path, MOST_AUDIO_BYTES) as file:
+        beginning = file.read(4)
     if beginning not in (b"RIFF", b""):
         raise ArtifactError(f"'{path}' is no WAV file, so it is not replaced; give another output")
 

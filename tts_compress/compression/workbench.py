@@ -38,7 +38,7 @@ from tts_compress.onnx.quantize.decisions import (
 )
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
-from tts_compress.progress import Progress, Silent
+from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import (
     Calibration,
@@ -186,10 +186,9 @@ class Workbench:
         part: Name of the graph in the model.
         seed: Seed of the calibration's noise.
         held_out: Calls that nothing is observed on, at most a quarter.
-        progress: Is advanced with each call that ranges are observed on.
     """
 
-    def __init__(  # noqa: PLR0913  the settings of one graph
+    def __init__(
         self,
         model: OnnxGraph,
         recipe: Recipe,
@@ -198,11 +197,9 @@ class Workbench:
         part: str = "",
         seed: int = 0,
         held_out: int = 0,
-        progress: Progress | None = None,
     ) -> None:
         self.model, self.recipe, self.part = model, recipe, part
         self.lengths = model.parts[part].lengths
-        self._progress = progress or Silent()
         self._given, self._seed, self._held_out = calibration, seed, held_out
         self._observed: dict[Form, Observed] = {}
         self._decisions: dict[str, list[Decision]] = {}
@@ -229,7 +226,7 @@ class Workbench:
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())
                     graph = Graph(graph.finish())
-            self._observed[form] = Observed(graph, self._progress)
+            self._observed[form] = Observed(graph, Silent())
         return self._observed[form]
 
     def decisions(self, recipe: Recipe) -> list[Decision]:

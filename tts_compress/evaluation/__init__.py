@@ -22,23 +22,15 @@ if TYPE_CHECKING:
     from tts_compress.evaluation.suite import read_suite as read_suite
 
 # Resolved on first use: an evaluation starts many workers, which need none of them.
-_HOMES = {
-    "Evaluation": "result",
-    "EvaluationOptions": "options",
-    "Gate": "gates",
-    "GateResult": "gates",
-    "Gates": "gates",
-    "ModuleEvaluation": "modules",
-    "Suite": "suite",
-    "SuiteText": "suite",
-    "Verdict": "gates",
-    "evaluate": "run",
-    "evaluate_audio": "recordings",
-    "gate": "gates",
-    "read_gates": "gates",
-    "read_report": "result",
-    "read_suite": "suite",
+_NAMES = {
+    "gates": ("Gate", "GateResult", "Gates", "Verdict", "gate", "read_gates"),
+    "modules": ("ModuleEvaluation",),
+    "options": ("EvaluationOptions",),
+    "recordings": ("evaluate_audio",),
+    "result": ("Evaluation", "read_report"),
+    "run": ("evaluate",),
+    "suite": ("Suite", "SuiteText", "read_suite"),
 }
 
-__all__ = list(_HOMES)
-__getattr__, __dir__ = resolve_lazily(__name__, _HOMES)
+__all__ = [name for names in _NAMES.values() for name in names]
+__getattr__, __dir__ = resolve_lazily(__name__, _NAMES)

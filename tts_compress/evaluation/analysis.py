@@ -2,10 +2,11 @@
 
 import json
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock, local
 from typing import Any, Literal
@@ -41,20 +42,15 @@ class Analyzer:
         """The name of its stage in the progress."""
         return "recognize" if self.kind == "recognizer" else f"measure {self.given}"
 
-    @contextmanager
-    def start(self, options: EvaluationOptions) -> Iterator[Worker]:
+    def start(self, options: EvaluationOptions) -> AbstractContextManager[Worker]:
         """Give a process with it until the block ends.
 
         Raises:
             EvaluationError: It does not start.
         """
         key = (self.kind, self.given, self.setting, options.worker)
-
-        def open_worker() -> Worker:
-            return Worker(self.kind, self.given, options, setting=self.setting)
-
-        with borrow(options.kept, key, open_worker) as worker:
-            yield worker
+        start = partial(Worker, self.kind, self.given, options, setting=self.setting)
+        return borrow(options.kept, key, start)
 
 
 def find_recognizer(given: str, language: str, options: EvaluationOptions) -> Analyzer:

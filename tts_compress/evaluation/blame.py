@@ -219,8 +219,7 @@ def ranking(blame: Blame) -> Column:
 def blame_sentence(blame: Blame) -> str:
     """Return the outcome: the first component, its damage and that of the whole model."""
     column, first = ranking(blame), blame.parts[0]
-    texts = "1 text" if blame.texts == 1 else f"{blame.texts} texts"
-    measure = f"({column.label}; {texts})"
+    measure = f"({column.label}; {formatting.count(blame.texts, 'text')})"
     if (first.values[column.path] or 0.0) <= 0.0:
         return f"No component alone does damage {measure}."
     return (

@@ -29,6 +29,11 @@ def points(share: float | None) -> str:
     return f"{signed(100 * share, 1)} points" if is_finite(share) else MISSING
 
 
+def count(number: int, thing: str) -> str:
+    """Return `1 text` or `2 texts`."""
+    return f"{number} {thing}{'' if number == 1 else 's'}"
+
+
 def number(value: float | None) -> str:
     """Return a number with up to six significant digits."""
     return f"{value:.6g}" if is_finite(value) else MISSING

@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from tts_compress.config import describe_problems
-from tts_compress.errors import EvaluationError, reason
+from tts_compress.errors import EvaluationError, raising
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.rates import exact_interval
 from tts_compress.plain import one_line
@@ -149,13 +149,13 @@ def read_answers(path: Path) -> ListenerAnswers:
     Raises:
         EvaluationError: The file cannot be read, or is no such file.
     """
+    with raising(EvaluationError, f"cannot read '{path}'"):
+        content = read_json(path, _MOST_BYTES)
     try:
-        return ListenerAnswers.model_validate(read_json(path, _MOST_BYTES))
+        return ListenerAnswers.model_validate(content)
     except ValidationError as error:
         problems = one_line(describe_problems(error), 300)
         raise EvaluationError(f"'{path}' is not saved by a listening test: {problems}") from error
-    except (OSError, ValueError) as error:
-        raise EvaluationError(f"cannot read '{path}': {reason(error)}") from error
 
 
 def join_listeners(paths: Sequence[Path]) -> ListeningOutcome:

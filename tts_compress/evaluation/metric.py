@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, get_args
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -278,15 +278,7 @@ class Paired(Record):
     """Its 95 % interval over resampled texts, each with all its seeds; None of too few texts."""
 
 
-class _Blocks(Protocol):
-    """A `Run` of an evaluation, as far as comparisons need it."""
-
-    @property
-    def blocks(self) -> Sequence[int]:
-        """The text of each pair."""
-
-
-def compare_pairs(run: _Blocks, before: npt.ArrayLike, after: npt.ArrayLike) -> Paired | None:
+def compare_pairs(run: Any, before: npt.ArrayLike, after: npt.ArrayLike) -> Paired | None:
     """Return the comparison of a figure of each pair; of those where both are finite.
 
     Args:
@@ -326,6 +318,21 @@ class Show:
 
     better: Literal["higher", "lower"] | None = "higher"
     """None where a change is neither better nor worse."""
+
+    def metric(
+        self, name: str, compute: Callable[[Any], Any], *, floor: bool = False, **more: Any
+    ) -> Metric:
+        """Return the metric of such a figure.
+
+        Args:
+            name: Its key in reports.
+            compute: Returns a `Paired` of a `Run`, or None.
+            floor: True if the value's `reference` is a floor (`floor_rows`).
+            more: Fields of `Metric` that differ from those of most figures.
+        """
+        usual: dict[str, Any] = {"group": "sound", "result": Paired, "optional": True}
+        rows = self.floor_rows if floor else self.rows
+        return Metric(name=name, compute=compute, rows=rows, **usual | more)
 
     def rows(self, value: Paired, _: object = None) -> list[Row]:
         """Return the line of a figure of both models."""

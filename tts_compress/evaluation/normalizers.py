@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tts_compress.errors import MissingExtraError
+from tts_compress.errors import needing
 
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
 _NOT_ENGLISH = re.compile(r"[^a-z']+")
@@ -96,10 +96,8 @@ def _spoken(language: _Language, number: str, form: str = "cardinal") -> str:
     Raises:
         MissingExtraError: num2words is not installed.
     """
-    try:
+    with needing("evaluate"):
         from num2words import num2words
-    except ImportError as error:
-        raise MissingExtraError("num2words", "evaluate") from error
     if len(number) > 24:
         return " ".join(number)  # what a broken candidate makes a recognizer write
     if form == "ordinal":
@@ -131,12 +129,10 @@ def chinese_v1(text: str) -> str:
     Raises:
         MissingExtraError: opencc or cn2an is not installed.
     """
-    simplified = _simplify(unicodedata.normalize("NFKC", text))
+    simplified = str(_converter().convert(unicodedata.normalize("NFKC", text)))
     if _NUMBER.search(simplified):
-        try:
+        with needing("zh"):
             from cn2an import transform
-        except ImportError as error:
-            raise MissingExtraError("cn2an", "zh") from error
         simplified = re.sub(r"(?<=\d),(?=\d\d\d(?!\d))", "", simplified)
         simplified = transform(re.sub(r"(\d):(\d\d)", r"\1点\2", simplified), "an2cn")
     return characters_v1(simplified)
@@ -144,15 +140,9 @@ def chinese_v1(text: str) -> str:
 
 @cache
 def _converter() -> Any:
-    try:
+    with needing("zh"):
         from opencc import OpenCC
-    except ImportError as error:
-        raise MissingExtraError("opencc", "zh") from error
     return OpenCC("t2s")
-
-
-def _simplify(text: str) -> str:
-    return str(_converter().convert(text))
 
 
 _ENGLISH = _Language(

@@ -29,7 +29,7 @@ from tts_compress.config import (
     read_table,
     word_errors_file,
 )
-from tts_compress.errors import EvaluationError, reason
+from tts_compress.errors import EvaluationError, raising
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.pairs import count_audios
 from tts_compress.evaluation.result import Evaluation, read_report
@@ -195,14 +195,14 @@ def read_word_errors(path: Path | None = None) -> WordErrors:
         EvaluationError: It cannot be read, or is no such file.
     """
     path = path or word_errors_file()
+    with raising(EvaluationError, f"cannot read '{path}'"):
+        content = read_bytes(path, _LARGEST_BYTES)
     try:
-        return WordErrors.model_validate_json(read_bytes(path, _LARGEST_BYTES))
+        return WordErrors.model_validate_json(content)
     except ValidationError as error:
         raise EvaluationError(
             f"'{path}' holds no word errors as `make prove` reads: {describe_problems(error)}"
         ) from error
-    except (OSError, ValueError) as error:
-        raise EvaluationError(f"cannot read '{path}': {reason(error)}") from error
 
 
 SEEDS = (1, 3)
@@ -313,8 +313,8 @@ def _measured(report: Evaluation | None) -> tuple[str, str, Spread]:
                 "or both models are transcribed alike; leave --output out to plan by the demo voice"
             )
         spread, seeds, normalizer = found, len(report.suite.seeds), report.suite.normalizer
-    known = f"{seeds} seed{'s' if seeds > 1 else ''}"
-    return f"{names[1]} against {names[0]} on {names[2]}, {known}", normalizer, spread
+    shown = formatting.count(seeds, "seed")
+    return f"{names[1]} against {names[0]} on {names[2]}, {shown}", normalizer, spread
 
 
 def _shipped(normalizer: str) -> Iterator[Suite]:
@@ -357,7 +357,7 @@ def plan_lines(plan: EvaluationPlan) -> list[str]:
 
 
 def _size(texts: int, seeds: int) -> str:
-    return f"{texts} texts with {seeds} seed{'s' if seeds > 1 else ''}"
+    return f"{texts} texts with {formatting.count(seeds, 'seed')}"
 
 
 def _time(need: Need) -> str:

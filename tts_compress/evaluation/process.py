@@ -3,7 +3,7 @@
 import os
 import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
 from typing import Any, Literal, Protocol
 
@@ -141,17 +141,11 @@ class Worker:
         )
 
 
-@contextmanager
 def borrow(
     kept: "KeptWorkers | None", key: Hashable, start: Callable[[], Worker]
-) -> Iterator[Worker]:
+) -> AbstractContextManager[Worker]:
     """Give a process of some content: a kept one, or a new one that ends with the block."""
-    if kept is not None:
-        with kept.borrow(key, start) as worker:
-            yield worker
-    else:
-        with start() as worker:
-            yield worker
+    return start() if kept is None else kept.borrow(key, start)
 
 
 class KeptWorkers:

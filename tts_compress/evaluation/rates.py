@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from tts_compress.errors import MissingExtraError
+from tts_compress.errors import needing
 
 
 def rate_interval(
@@ -113,8 +113,6 @@ def _quantiles() -> tuple[Any, Any]:
     Raises:
         MissingExtraError: scipy is not installed.
     """
-    try:
+    with needing("evaluate"):
         from scipy.special import betaincinv, stdtrit
-    except ImportError as error:
-        raise MissingExtraError("scipy", "evaluate") from error
     return betaincinv, stdtrit

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Config, describe_problems, parse_config
-from tts_compress.errors import EvaluationError, ModelError, RecipeError
+from tts_compress.errors import EvaluationError, ModelError, RecipeError, raising
 from tts_compress.evaluation.analysis import find_recognizer
 from tts_compress.evaluation.blame import blame_of, column_values
 from tts_compress.evaluation.metric import Pair
@@ -241,10 +241,8 @@ def read_lines(texts: Path | str | Mapping[str, str]) -> tuple[Line, ...]:
         shown, rows = "texts", [{"name": name, "text": text} for name, text in texts.items()]
     else:
         shown = f"'{texts}'"
-        try:
+        with raising(RecipeError, f"cannot read the texts {shown}"):
             rows = _rows(Path(texts))
-        except (OSError, ValueError) as error:
-            raise RecipeError(f"cannot read the texts {shown}: {error}") from error
     try:
         return _Lines.model_validate_json(json.dumps({"utterances": rows})).utterances
     except ValidationError as error:
@@ -278,7 +276,7 @@ def _open(role: str, given: Given) -> _Side:
     if isinstance(given, Mapping | list | tuple):
         several = [given] if isinstance(given, Mapping) else list(given)
         readers = [
-            {name: partial(_itself, audio) for name, audio in seed.items()} for seed in several
+            {name: partial(replace, audio) for name, audio in seed.items()} for seed in several
         ]
         return _Side(f"the {role}", readers)
     root = Path(str(given))
@@ -296,10 +294,6 @@ def _open(role: str, given: Given) -> _Side:
             for folder in folders
         ],
     )
-
-
-def _itself(audio: Audio) -> Audio:
-    return audio
 
 
 def _suite(

@@ -167,7 +167,7 @@ def completed(
     evaluation: Evaluation, warnings: Sequence[str], watch: Stopwatch, blame: Blame | None
 ) -> Evaluation:
     """Return an evaluation with what is known at its end: problems, times and blame."""
-    stages = {name: StageTime(**spent._asdict()) for name, spent in watch.stages.items()}
+    stages = {name: StageTime(seconds=s, steps=n) for name, (s, n) in watch.stages.items()}
     update = {"warnings": tuple(warnings), "stages": stages, "blame": blame}
     return evaluation.model_copy(update=update)
 

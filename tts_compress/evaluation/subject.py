@@ -2,9 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,19 +15,10 @@ from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
-from tts_compress.models.base import (
-    ModelFiles,
-    Prompt,
-    Speaking,
-    TorchModel,
-    TTSModel,
-)
+from tts_compress.models.base import ModelFiles, Prompt, Speaking, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
 from tts_compress.models.execution import PROCESSOR, Execution, execution_of
-from tts_compress.models.speakers import (
-    primary_language,
-    speakers_in_turn,
-)
+from tts_compress.models.speakers import primary_language, speakers_in_turn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +46,7 @@ class Subject:
         """Return the speaker of a suite's text, by its place."""
         return self.speakers[text % len(self.speakers)] if self.speakers else None
 
-    @contextmanager
-    def start(self, options: EvaluationOptions) -> Iterator[Worker]:
+    def start(self, options: EvaluationOptions) -> AbstractContextManager[Worker]:
         """Give a worker that has this model, prompted, until the block ends.
 
         Where one speaker alone speaks the texts, that is the worker's.
@@ -65,8 +55,7 @@ class Subject:
             EvaluationError: It did not start, or cannot speak by the prompt.
         """
         key = (self.location, self.fingerprint, self.speakers, options.worker)
-        with borrow(options.kept, key, lambda: self._open(options)) as worker:
-            yield worker
+        return borrow(options.kept, key, partial(self._open, options))
 
     def _open(self, options: EvaluationOptions) -> Worker:
         stated = execution_of(self.model).stated()

@@ -24,7 +24,7 @@ from tts_compress.config import (
     parse_config,
     read_config,
 )
-from tts_compress.errors import RecipeError, reason
+from tts_compress.errors import RecipeError, raising
 from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.recognizers import check_recognizer, recognizer_names
 from tts_compress.models.base import Prompt
@@ -159,17 +159,15 @@ def read_suite(name: str | Path) -> Suite:
     import soundfile
 
     recording = (path.parent / suite.prompt.audio).absolute()
-    try:
+    problem = f"'{path}': no recording at {str(recording)[:300]!r}"
+    advice = "`prompt.audio` is a path from the suite's folder on, or an absolute one"
+    # Samples without a header, such as those of `x.raw`, are a TypeError.
+    causes = (OSError, TypeError, ValueError, soundfile.LibsndfileError)
+    with raising(RecipeError, problem, *causes, advice=advice):
         with recording.open("rb") as file:
             frames = soundfile.info(file).frames
         if not frames:
             raise ValueError("it is empty")
-    # Samples without a header, such as those of `x.raw`, are a TypeError.
-    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
-        raise RecipeError(
-            f"'{path}': no recording at {str(recording)[:300]!r}: {reason(error)}; `prompt.audio` "
-            "is a path from the suite's folder on, or an absolute one"
-        ) from error
     return suite.model_copy(update={"prompt": replace(suite.prompt, audio=recording)})
 
 
@@ -179,10 +177,8 @@ def prompt_content(prompt: Prompt) -> dict[str, str | None]:
     Raises:
         RecipeError: The recording cannot be read any more.
     """
-    try:
+    with raising(RecipeError, f"cannot read the recording '{prompt.audio}'"):
         audio = None if prompt.audio is None else sha256_of(prompt.audio)
-    except OSError as error:
-        raise RecipeError(f"cannot read the recording '{prompt.audio}': {error}") from error
     return {"audio": audio, "text": prompt.text, "description": prompt.description}
 
 

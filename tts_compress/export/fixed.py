@@ -2,20 +2,191 @@
 
 `fixed/` holds the encoder, which makes frames of a text on the host, a graph for each number of
 frames, and `fixed.json`, which states what the host does: pad, mask, and cut.
+
+What is local in time is cut out and takes a number of frames that never changes. What lies behind
+the end of a shorter utterance is multiplied by zero wherever an operator would read it: there the
+graph with the utterance's own length pads with zeros, so the values are the same.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
+from onnx import TensorProto, helper
 
 from tts_compress.errors import ModelError
 from tts_compress.export.stream import beside, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
-from tts_compress.onnx.fixed import FixedGraph, fix_graph
+from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.receptive import Field, observe_shapes, walk
+from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.stages import Stage, single_stage
+
+_MASKED = frozenset({"Conv", "ConvTranspose", "Pad"})
+"""Operators that may read or keep what is behind the end of an utterance."""
+
+_HARMLESS = frozenset({"Reshape", "Resize", "Slice", "Upsample"})
+"""Operators that move time and read no neighbours; `Resize` as far as it repeats values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mask:
+    """An input of ones up to the end of an utterance, and zeros behind it."""
+
+    shape: tuple[int, ...]
+    axis: int
+    """Axis of time."""
+
+    hop: int
+    """Steps for each frame."""
+
+    extra: int
+    """Steps beyond those."""
+
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixedGraph:
+    """A graph that makes sound of a fixed number of frames."""
+
+    model: onnx.ModelProto
+    frames: int
+    stage: Stage
+    """Its input and output; an utterance of more frames is made in windows."""
+
+    masks: dict[str, Mask]
+    """Inputs by name, besides the frames and the tensors without time."""
+
+
+def fix_graph(
+    model: onnx.ModelProto,
+    calls: Sequence[Feeds],
+    outputs: Sequence[str],
+    sizes: Sequence[int],
+    spec: str,
+) -> tuple[onnx.ModelProto | None, list[FixedGraph]]:
+    """Return the graph that makes frames of a text, and one for each number of frames.
+
+    Args:
+        model: The graph; not changed.
+        calls: Inputs of two calls of different lengths.
+        outputs: Outputs that are sound.
+        sizes: Numbers of frames.
+        spec: Its name in messages.
+
+    Raises:
+        ModelError: Most of the graph is not local in time, an operator cannot be masked, or the
+            largest size is too small; which is named.
+    """
+    field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
+    encoder, stage, part = single_stage(model, field, spec)
+    around = stage.before + stage.after
+    if max(sizes) <= around:
+        raise ModelError(
+            f"'{spec}' reads {around} frames around each, so the largest size, in which longer "
+            f"utterances are made, is {around + 1} or more"
+        )
+    return encoder, [_fixed(copy_model(part), stage, field, size, spec) for size in sizes]
+
+
+def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec: str) -> FixedGraph:
+    graph, masks = Graph(part), dict[str, Mask]()
+    for node in list(graph.nodes):
+        if _reads_on(graph, field, node, spec):
+            mask = _mask(field, node.input[0], stage, frames, coded=_is_coded(graph, node.input[0]))
+            name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
+            masks[name] = mask
+            graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+    for value in graph.model.graph.input:
+        shape = list(field.shape(value.name))
+        if value.name in stage.reads:
+            shape[stage.axis] = frames
+        kind = value.type.tensor_type.elem_type
+        value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shape))
+    for name, mask in masks.items():
+        kind = TensorProto.UINT8 if mask.dtype == "uint8" else TensorProto.FLOAT
+        graph.model.graph.input.append(helper.make_tensor_value_info(name, kind, mask.shape))
+    fixed = onnx.shape_inference.infer_shapes(graph.finish(), data_prop=True)
+    _check_sizes(fixed, spec)
+    return FixedGraph(model=fixed, frames=frames, stage=stage, masks=masks)
+
+
+def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bool:
+    """Return True if an operator reads or keeps what is behind the end, so that it is masked."""
+    windows = [w for output in node.output for _, w in field.links.get(output, ())]
+    if all((w.times, w.over, w.low, w.high) == (1, 1, 0, 0) for w in windows):
+        return False
+    kind = node.op_type
+    mode = attribute(node, "mode", "constant" if kind == "Pad" else "nearest")
+    if kind == "Pad" and mode == "constant" and len(node.input) > 2 and node.input[2]:
+        value = graph.constant(node.input[2])
+        mode = "constant" if value is not None and not value.any() else "other"
+    if kind in _MASKED and mode in {"constant", "nearest"}:
+        return True
+    if kind in _HARMLESS and mode == "nearest":
+        return False
+    advice = "; compress it with --format qdq" if kind.startswith("QLinear") else ""
+    raise ModelError(
+        f"'{spec}' cannot have fixed sizes: {kind} '{node.name or node.output[0]}' reads behind "
+        f"the end of an utterance{advice}"
+    )
+
+
+def _is_coded(graph: Graph, tensor: str) -> bool:
+    maker = graph.producer(tensor)
+    return maker is not None and maker.op_type == "DequantizeLinear"
+
+
+def _mask(field: Field, tensor: str, stage: Stage, frames: int, *, coded: bool) -> Mask:
+    """Return the mask of a tensor whose length follows from the number of frames."""
+    axis = field.axis(tensor) or 0
+    short, long = (shape[axis] for shape in field.shapes[tensor])
+    old, new = (shape[stage.axis] for shape in field.shapes[stage.reads[0]])
+    hop = Fraction(long - short, new - old)
+    extra = short - hop * old
+    if hop.denominator > 1:
+        raise ModelError(f"'{tensor}' has no whole number of steps for each frame")
+    shape = [1] * len(field.shape(tensor))
+    shape[axis] = int(hop * frames + extra)
+    kind = "uint8" if coded else "float32"
+    return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=kind)
+
+
+def _masked(graph: Graph, tensor: str, mask: str) -> str:
+    """Return a tensor times a mask; between codes again where it was made of some."""
+    masked = f"{tensor}/masked"
+    if graph.producer(masked) is not None:
+        return masked
+    maker = graph.producer(tensor)
+    if not _is_coded(graph, tensor) or maker is None:
+        return graph.add("Mul", [tensor, mask], [masked])
+    scale, zero = np.array(1.0, np.float32), np.array(0, np.uint8)
+    ones = graph.share_constants("tts_compress.mask", scale=scale, zero=zero)
+    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask")
+    product = graph.make("Mul", [tensor, real], f"{masked}/product")
+    codes = graph.make("QuantizeLinear", [product, *maker.input[1:]], f"{masked}/codes")
+    attributes = {a.name: helper.get_attribute_value(a) for a in maker.attribute}
+    return graph.add("DequantizeLinear", [codes, *maker.input[1:]], [masked], **attributes)
+
+
+def _check_sizes(model: onnx.ModelProto, spec: str) -> None:
+    """Refuse a graph that still has a size which follows from others at run time."""
+    values = {v.name: v for v in (*model.graph.value_info, *model.graph.output)}
+    for node in model.graph.node:
+        for name in node.output:
+            dims = values[name].type.tensor_type.shape.dim if name in values else None
+            if dims is None or any(dim.dim_value < 1 for dim in dims):
+                raise ModelError(
+                    f"'{spec}' cannot have fixed sizes: that of {node.op_type} "
+                    f"'{node.name or name}' is known at run time only"
+                )
+
 
 _NAME = "fixed/fixed.json"
 _MOST = 1 << 14

@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import tts_compress
-from tts_compress.errors import MissingExtraError, ModelError, TextError, TTSCompressError
+from tts_compress.errors import MissingExtraError, ModelError, TextError, TTSCompressError, needing
 from tts_compress.processes import Answer, Child, ChildEndedError, serve
 
 if TYPE_CHECKING:
@@ -124,12 +124,11 @@ class _Host:
 
     def phonemes(self, language: str, text: str) -> dict[str, Any]:
         """Return the phonemes of each sentence, or the problem with the language."""
-        try:
-            return {"sentences": _espeak().phonemize(language, text)}
-        except ImportError as error:
-            raise MissingExtraError(error.name or "piper", "piper") from error
-        except RuntimeError as error:
-            return {"problem": f"espeak-ng cannot speak {language!r}: {error}"}
+        with needing("piper"):
+            try:
+                return {"sentences": _espeak().phonemize(language, text)}
+            except RuntimeError as error:
+                return {"problem": f"espeak-ng cannot speak {language!r}: {error}"}
 
     def ids(self, config: str, text: str) -> dict[str, Any]:
         """Return the phoneme ids of each sentence, or the problem with the configuration."""

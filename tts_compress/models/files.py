@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tts_compress import reading
-from tts_compress.errors import ModelError, model_errors, reason
+from tts_compress.errors import ModelError, model_errors, raising
 from tts_compress.models.base import Prompt
 
 if TYPE_CHECKING:
@@ -30,21 +30,17 @@ _MOST_YAML_BYTES = 1 << 20
 
 def read_json(path: Path) -> Any:
     """Return the content of a JSON file."""
-    try:
+    with raising(ModelError, f"cannot read '{path}'"):
         return reading.read_json(path)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
 
 
 def read_yaml(path: Path) -> Any:
     """Return the content of a YAML file, which can create no objects but plain data and dates."""
     import yaml
 
-    try:
-        return yaml.safe_load(reading.read_text(path, _MOST_YAML_BYTES))
     # Numbers and dates that are none make the reader fail with errors of the types they become.
-    except (OSError, ValueError, TypeError, OverflowError, RecursionError, yaml.YAMLError) as error:
-        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
+    with model_errors(f"cannot read '{path}'"):
+        return yaml.safe_load(reading.read_text(path, _MOST_YAML_BYTES))
 
 
 def read_tensors(path: Path) -> dict[str, "Tensor"]:
@@ -117,10 +113,8 @@ def find_prompt(directory: Path) -> Prompt:
     audio, text = directory / REFERENCE, directory / REFERENCE_TEXT
     if not audio.is_file():
         return Prompt()
-    try:
+    with raising(ModelError, f"cannot read '{text}'"):
         spoken = reading.read_text(text).strip() if text.is_file() else None
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read '{text}': {error}") from error
     return Prompt(audio=audio, text=spoken or None)
 
 
@@ -140,11 +134,9 @@ def read_header(path: Path) -> Any:
     """Return the `soundfile.info` of a recording."""
     import soundfile
 
-    try:
+    with model_errors(f"cannot read audio from '{path}'"):
         reading.check_file(path, reading.MOST_AUDIO_BYTES)
         return soundfile.info(path)
-    except (OSError, TypeError, ValueError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{path}': {error}") from error
 
 
 def write_recording(source: Path, target: Path) -> None:
@@ -152,11 +144,9 @@ def write_recording(source: Path, target: Path) -> None:
     import numpy as np
     import soundfile
 
-    try:
+    with model_errors(f"cannot read audio from '{source}'"):
         exact = read_header(source).subtype == "PCM_16"
         samples, rate = soundfile.read(source, dtype="int16" if exact else "float32")
-    except (OSError, soundfile.LibsndfileError) as error:
-        raise ModelError(f"cannot read audio from '{source}': {error}") from error
     if not np.isfinite(samples).all():
         raise ModelError(f"'{source}' holds values that are not finite; record it again")
     if not exact:

@@ -20,7 +20,7 @@ from onnx.external_data_helper import (
     uses_external_data,
 )
 
-from tts_compress.errors import ModelError, reason
+from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.onnx.graph import bodies, nested_nodes
 from tts_compress.onnx.modules import LAYERS
 from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
@@ -41,11 +41,9 @@ def read_graph(path: Path) -> onnx.ModelProto:
         raise ModelError(f"'{path}' holds no ONNX graph; is it a voice's .onnx file?")
     if not model.graph.output:
         raise ModelError(f"'{path}' has a graph without outputs, which computes nothing")
-    try:
+    with model_errors(f"'{path}' is not a readable ONNX file"):
         _check_external(path, model)
         load_external_data_for_model(model, str(path.parent))
-    except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"'{path}' is not a readable ONNX file: {reason(error)}") from error
     problem = weight_problem(model)
     if problem is not None:
         raise ModelError(f"'{path}': {problem}")

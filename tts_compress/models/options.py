@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 from urllib.parse import parse_qsl
 
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, raising
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +62,11 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
     name, separator, query = location.partition("?")
     if not separator or Path(location).exists():
         return location, {}
-    try:
+    problem, advice = f"cannot read the options {query!r}", f"write them as '{example}'"
+    with raising(ModelError, problem, ValueError, advice=advice):
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
         if not pairs:
             raise ValueError("there are none")
-    except ValueError as error:
-        raise ModelError(
-            f"cannot read the options {query!r}: {error}; write them as '{example}'"
-        ) from error
     return name, {key: _value(text) for key, text in pairs}
 
 

@@ -16,7 +16,7 @@ from onnx import helper
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import data_file, demo_voice
-from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
+from tts_compress.errors import ModelError, TextError, model_errors, needing
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import Runtime, check_encodable
 from tts_compress.models.contract.piper_file import PiperFile
@@ -250,10 +250,8 @@ def _find_config(path: Path) -> Path:
 
 
 def _read(path: Path) -> Mapping[str, Any]:
-    try:
+    with needing("torch"):
         import torch
-    except ImportError as error:
-        raise MissingExtraError("torch", "torch") from error
     # Older checkpoints keep paths among their hyper-parameters; a path is harmless data.
     allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
     problem = f"'{path}' is not a checkpoint that is safe to read"

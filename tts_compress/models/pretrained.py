@@ -69,10 +69,8 @@ def list_files(directory: Path) -> ModelFiles:
 
 
 def _shards(index: Path) -> tuple[Path, ...]:
-    try:
+    with model_errors(f"cannot read '{index}'"):
         names = set(read_json(index)["weight_map"].values())
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ModelError(f"cannot read '{index}': {error}") from error
     for name in names:
         # A name of another kind could lead out of the folder.
         if not isinstance(name, str) or Path(name).name != name:

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import onnxruntime
 
-from tts_compress.errors import ModelError, nearest
+from tts_compress.errors import ModelError, nearest, raising
 
 CPU = "CPUExecutionProvider"
 
@@ -63,12 +63,12 @@ class Provider(NamedTuple):
                 f"onnxruntime {onnxruntime.__version__} has no {name} here, but "
                 f"{', '.join(available)}; install {_INSTALLED_BY[name]}"
             )
-        try:
+        problem, advice = (
+            f"cannot read the options {query!r}",
+            f"write them as '{name}?key=value&…'",
+        )
+        with raising(ModelError, problem, ValueError, advice=advice):
             stated = dict(parse_qsl(query, strict_parsing=True)) if query else {}
-        except ValueError as error:
-            raise ModelError(
-                f"cannot read the options {query!r}: {error}; write them as '{name}?key=value&…'"
-            ) from error
         if name == "TensorrtExecutionProvider":
             cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
             folder = str(cache / "tts-compress" / "tensorrt")

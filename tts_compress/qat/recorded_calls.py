@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
-from tts_compress.errors import ModelError, QuantizationError, RecipeError
+from tts_compress.errors import ModelError, QuantizationError, RecipeError, raising
 from tts_compress.models.base import Call, LanguageModel, Objective, Prompt, Speaking, TorchModel
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
@@ -204,10 +204,9 @@ def compared_outputs(
 
 
 def _module_of(root: nn.Module, objective: Objective) -> nn.Module:
-    try:
+    problem = f"the model has no module '{objective.module}'"
+    with raising(ModelError, problem, AttributeError):
         return root.get_submodule(objective.module)
-    except AttributeError as error:
-        raise ModelError(f"the model has no module '{objective.module}': {error}") from error
 
 
 def _digest(call: Call) -> str:

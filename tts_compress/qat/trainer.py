@@ -14,7 +14,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 
 from tts_compress.artifact import TrainingRecord
-from tts_compress.errors import ArtifactError, QuantizationError
+from tts_compress.errors import ArtifactError, QuantizationError, raising
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
@@ -153,10 +153,8 @@ def read_log(folder: Path) -> list[dict[str, Any]]:
     if not path.is_file():
         return []
     events: list[dict[str, Any]] = []
-    try:
+    with raising(ArtifactError, f"cannot read '{path}'"):
         lines = read_text(path).splitlines()
-    except (OSError, ValueError) as error:
-        raise ArtifactError(f"cannot read '{path}': {error}") from error
     with suppress(ValueError):
         for line in lines:
             events.append(json.loads(line))  # noqa: PERF401  those before the broken line count

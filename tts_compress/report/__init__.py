@@ -5,7 +5,7 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import MissingExtraError
+from tts_compress.errors import needing
 from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.metric import Document
 from tts_compress.evaluation.result import REPORT_NAME
@@ -16,7 +16,7 @@ from tts_compress.report.summary import summary_rows, summary_table
 LISTENING_NAME = "listening-test.html"
 
 _PAGE = "tts_compress.report.html:render_page"
-_LISTENING_PAGE = "tts_compress.report.listening:render_listening_page"
+_LISTENING_PAGE = "tts_compress.report.pages:render_listening_page"
 
 __all__ = [
     "render_html",
@@ -43,10 +43,8 @@ def render_document(function: str, document: Document) -> str:
     Raises:
         MissingExtraError: A package of its module is not installed.
     """
-    try:
+    with needing("evaluate"):
         render: Callable[[Document], str] = resolve_name(function)
-    except ImportError as error:
-        raise MissingExtraError(error.name or "jinja2", "evaluate") from error
     return render(document)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, write_text_atomically
-from tts_compress.errors import ArtifactError, EvaluationError, MissingExtraError, reason
+from tts_compress.errors import ArtifactError, EvaluationError, needing, raising
 from tts_compress.evaluation import Evaluation, formatting
 from tts_compress.families import families
 from tts_compress.models.speakers import primary_language
@@ -184,7 +184,7 @@ def _figures(report: Evaluation | None) -> str:
     if report is None:
         return "Not evaluated; `tts-compress evaluate ORIGINAL . --output report` does it."
     suite, machine = report.suite, report.environment.get("processor", {}).get("model", "?")
-    seeds = f"{len(suite.seeds)} seed{'s' if len(suite.seeds) > 1 else ''}"
+    seeds = formatting.count(len(suite.seeds), "seed")
     origin = (
         f"Suite {_code(suite.name)} ({suite.texts} texts, {seeds}); recognizer: "
         f"{_text(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
@@ -257,10 +257,8 @@ def push(directory: Path, repository: str, *, private: bool, message: str) -> st
             refuses or cannot be reached.
         MissingExtraError: huggingface_hub is not installed.
     """
-    try:
+    with needing("hub"):
         from huggingface_hub import CommitOperationAdd, HfApi
-    except ImportError as error:
-        raise MissingExtraError("huggingface_hub", "hub") from error
     names = (*read_manifest(directory).files, MANIFEST_NAME, CARD_NAME)
     if not (directory / CARD_NAME).is_file():
         raise ArtifactError(
@@ -273,16 +271,14 @@ def push(directory: Path, repository: str, *, private: bool, message: str) -> st
                 f"'{directory / name}' is a link; only files are published: put a copy in its place"
             )
     api = HfApi(library_name="tts-compress")
-    try:
+    problem = f"cannot publish '{repository}'"
+    advice = "check the name, the token (`hf auth login`) and the network"
+    # Without a network, the error is that of whichever HTTP client it is built on.
+    with raising(ArtifactError, problem, Exception, advice=advice):
         created = api.create_repo(repository, private=private, exist_ok=True)
         commit = api.create_commit(
             created.repo_id,
             [CommitOperationAdd(name, directory / name) for name in names],
             commit_message=message,
         )
-    except Exception as error:  # without a network, that of whichever HTTP client it is built on
-        raise ArtifactError(
-            f"cannot publish '{repository}': {reason(error)}; check the name, the token (`hf auth "
-            "login`) and the network"
-        ) from error
     return str(commit.commit_url)

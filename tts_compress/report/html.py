@@ -11,7 +11,6 @@ from typing import NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import jiwer
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tts_compress.evaluation import blame, formatting, gate, read_gates
@@ -20,7 +19,7 @@ from tts_compress.evaluation.metrics.cost import load_label
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.report import summary
-from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render, write_above
 from tts_compress.report.verdicts import conclusion
 
 _TEMPLATE = Path(__file__).with_name("templates") / "report.html.j2"
@@ -190,7 +189,7 @@ def _draw_words(evaluation: Evaluation) -> Figure | None:
         ends = [100 * bound for bound in rate.interval or (rate.delta, rate.delta)]
         axes.plot(ends, [place, place], color=COLORS[color], linewidth=3, solid_capstyle="round")
         axes.plot([100 * rate.delta], [place], "o", color=COLORS[color], markersize=9)
-        _label(axes, place, f"{name}: {formatting.points(rate.delta)}")
+        write_above(axes, place, f"{name}: {formatting.points(rate.delta)}")
     axes.set(ylim=(len(shown) - 0.5, -0.75), yticks=[], xlabel="change in percentage points")
     axes.margins(x=0.08)
     return figure
@@ -247,7 +246,7 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
     axes.grid(axis="x")
     for place, (name, reference, candidate, written) in enumerate(bars):
         axes.barh(place, 100 * candidate / reference, height=0.34, color=COLORS["candidate"])
-        _label(axes, place, f"{name}: {written(candidate)} of {written(reference)}")
+        write_above(axes, place, f"{name}: {written(candidate)} of {written(reference)}")
     axes.axvline(100, color=COLORS["reference"], linewidth=3)
     axes.set(ylim=(len(bars) - 0.6, -0.75), yticks=[], xlabel="per cent of the reference")
     return figure
@@ -266,7 +265,7 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     axes.grid(axis="x")
     for place, (name, value, color) in enumerate(shown):
         axes.barh(place, value, height=0.34, color=COLORS[color])
-        _label(axes, place, f"{name}: {column.show(value)}")
+        write_above(axes, place, f"{name}: {column.show(value)}")
     together = damage.together.get(column.path)
     if formatting.is_finite(together):
         axes.axvline(together, color=COLORS["floor"], linewidth=3)
@@ -369,12 +368,6 @@ _PLOTS: tuple[_Draw, ...] = (
 )
 """Title, text alternative, caption and drawing of each figure; a text alternative is plain words,
 no markup, and another one for each figure."""
-
-
-def _label(axes: Axes, place: int, text: str) -> None:
-    """Write above a bar or whisker, from the left edge, over whatever lines are there."""
-    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
-    axes.text(0, place - 0.28, text, transform=axes.get_yaxis_transform(), bbox=background)
 
 
 def _all_finite(*values: float) -> bool:

@@ -67,11 +67,7 @@ def render_markdown(evaluation: Evaluation) -> str:
 
 def measurements(evaluation: Evaluation) -> str:
     """Return the table of all measurements."""
-    rows = [
-        (row.label, row.reference, row.candidate, row.change)
-        for row in summary.summary_rows(evaluation)
-    ]
-    return table("lrrl", ("Measurement", "Reference", "Compressed", "Change"), rows)
+    return table("lrrl", *summary.measurement_cells(evaluation))
 
 
 def _blame(evaluation: Evaluation) -> list[str]:

@@ -15,6 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.listening import ListeningTest
 
 _SHARED = Path(__file__).with_name("templates")
 
@@ -81,6 +82,12 @@ def render(template: Path, **values: Any) -> str:
     return page.render(**shared, script_hash=allowed, **values)
 
 
+def render_listening_page(test: ListeningTest) -> str:
+    """Return the page of a listening test."""
+    template = _SHARED / "listening.html.j2"
+    return render(template, test=test, document=test.model_dump_json())
+
+
 def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
@@ -118,6 +125,15 @@ def new_axes(left: float = 0.03) -> tuple[Figure, Axes]:
     axes = figure.subplots()
     figure.subplots_adjust(left=left, right=0.97, top=0.98, bottom=0.18)
     return figure, axes
+
+
+def write_above(
+    axes: Axes, place: int, text: str, *, above: float = 0.28, size: float = 12.5
+) -> None:
+    """Write above a bar or whisker, from the left edge, over whatever lines are there."""
+    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
+    transform = axes.get_yaxis_transform()
+    axes.text(0, place - above, text, transform=transform, bbox=background, fontsize=size)
 
 
 def _inline_svg(figure: Figure, label: str) -> str:

@@ -14,7 +14,7 @@ from tts_compress.evaluation import blame, formatting
 from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, find_doubts
 from tts_compress.evaluation.plan import POWER, spread_of
-from tts_compress.evaluation.result import Evaluation, ModelIdentity, StageTime, Utterance
+from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.plain import html_table
 
@@ -169,6 +169,14 @@ def summary_rows(evaluation: Evaluation) -> list[Row]:
     return rows + speaker_rows(evaluation)
 
 
+def measurement_cells(evaluation: Evaluation) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+    """Return the header and the rows of the table of measurements."""
+    rows: list[tuple[str, ...]] = [
+        (row.label, row.reference, row.candidate, row.change) for row in summary_rows(evaluation)
+    ]
+    return ("Measurement", "Reference", "Compressed", "Change"), rows
+
+
 def terms(evaluation: Evaluation) -> dict[str, str]:
     """Return the meaning of the terms that this report needs."""
     meanings = {
@@ -247,9 +255,8 @@ def summary_table(evaluation: Evaluation) -> "Table":
 
 def notebook_table(evaluation: Evaluation) -> str:
     """Return the measurements as HTML for a notebook, with verdict and cautions above them."""
-    header = ("Measurement", "Reference", "Compressed", "Change")
-    rows = [(r.label, r.reference, r.candidate, r.change) for r in summary_rows(evaluation)]
-    return html_table(header, rows, " ".join([verdict(evaluation), *cautions(evaluation)]))
+    caption = " ".join([verdict(evaluation), *cautions(evaluation)])
+    return html_table(*measurement_cells(evaluation), caption)
 
 
 def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
@@ -257,7 +264,7 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
     suite, latency = evaluation.suite, evaluation.latency
     timing = {}
     if latency is not None:
-        threads = "1 thread" if latency.threads == 1 else f"{latency.threads} threads"
+        threads = formatting.count(latency.threads, "thread")
         timing["timing"] = f"{latency.texts} texts, {latency.runs} runs each, {threads}"
     about_suite = {
         "name": suite.name,
@@ -274,14 +281,12 @@ def provenance(evaluation: Evaluation) -> list[tuple[str, dict[str, str]]]:
         "Compressed model": _model(evaluation.candidate),
         "Suite": about_suite,
         "Machine": evaluation.environment,
-        "Time": {name: _time(spent) for name, spent in evaluation.stages.items()},
+        "Time": {
+            name: f"{formatting.seconds(spent.seconds)} for {formatting.count(spent.steps, 'step')}"
+            for name, spent in evaluation.stages.items()
+        },
     }
     return [(title, dict(flatten(facts, ""))) for title, facts in sections.items() if facts]
-
-
-def _time(spent: StageTime) -> str:
-    steps = "1 step" if spent.steps == 1 else f"{spent.steps} steps"
-    return f"{formatting.seconds(spent.seconds)} for {steps}"
 
 
 def _model(model: ModelIdentity) -> dict[str, str]:
@@ -411,4 +416,4 @@ def _name(result: SpeakerResult) -> str:
 
 
 def _texts(result: SpeakerResult) -> str:
-    return "1 text" if result.texts == 1 else f"{result.texts} texts"
+    return formatting.count(result.texts, "text")

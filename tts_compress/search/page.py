@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from tts_compress.evaluation import formatting
-from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
+from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render, write_above
 from tts_compress.report.summary import flatten
 from tts_compress.search.outcome import (
     Judged,
@@ -101,7 +101,7 @@ def _draw_component(
             shape = _marker(formats, row.format)
             face = shape["color"] if row.measured is not None else "none"
             axes.plot([max(value(row), _LEAST)], [place], markersize=8, mfc=face, **shape)
-        _name(axes, place, group)
+        write_above(axes, place, formatting.one_line(group, 48), above=0.26, size=11)
     axes.set(ylim=(len(order) - 0.5, -0.9), yticks=[], xlabel=label)
     axes.margins(x=0.06)
     _add_legend(axes, {name: _marker(formats, name) for name in formats})
@@ -121,14 +121,6 @@ def _add_legend(axes: Axes, shapes: Mapping[str, Mapping[str, Any]]) -> None:
         handletextpad=0.1,
         columnspacing=0.8,
     )
-
-
-def _name(axes: Axes, height: int, text: str) -> None:
-    """Write a line's name above it, from the left edge."""
-    background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
-    shown = formatting.one_line(text, 48)
-    transform = axes.get_yaxis_transform()
-    axes.text(0, height - 0.26, shown, transform=transform, bbox=background, fontsize=11)
 
 
 def search_page(result: SearchResult) -> str:

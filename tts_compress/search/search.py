@@ -12,7 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -24,10 +24,10 @@ from tts_compress.compression.workbench import Workbench
 from tts_compress.environment import describe_environment
 from tts_compress.errors import (
     ArtifactError,
-    MissingExtraError,
     QuantizationError,
     TTSCompressError,
     first_line,
+    needing,
 )
 from tts_compress.evaluation import EvaluationOptions, evaluate
 from tts_compress.evaluation.result import Evaluation
@@ -35,7 +35,6 @@ from tts_compress.folders import exclusive_folder
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
-from tts_compress.progress import Progress
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
 from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.recipe import Recipe
@@ -75,32 +74,10 @@ _POPULATION = 16
 _Measure: TypeAlias = Callable[[Choice], tuple[float, MeasuredDamage] | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyOptions:
-    """Settings of a study."""
-
-    trials: int
-    """Choices that are measured in all, by all processes that share the storage."""
-
-    seed: int
-    bound: float
-    """Distortion that is admitted."""
-
-    storage: str | None
-    """URL of a database that other processes share; None for a file in the folder."""
-
-    name: str
-    """Names everything that decides what is measured: another study has another name."""
-
-    progress: Progress
-
-
 def require_optuna() -> None:
     """Import Optuna."""
-    try:
+    with needing("search"):
         import optuna
-    except ImportError as error:
-        raise MissingExtraError(error.name or "optuna", "search") from error
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # what it tells, errors tell, too
 
 
@@ -109,12 +86,21 @@ def explore(
     measure: _Measure,
     first: Sequence[Choice],
     folder: Path,
-    options: StudyOptions,
+    name: str,
+    options: SearchOptions,
 ) -> list[Point]:
     """Measure choices until enough were; return all that were, each once.
 
     Genetic search (NSGA-II, Deb et al. 2002) for little cost and little damage; choices that do
     more damage than is admitted are worse than those that do not.
+
+    Args:
+        space: All that can be chosen.
+        measure: Returns cost and damage of a choice, or None where nothing comes of it.
+        first: Choices to begin with.
+        folder: Keeps the study, where the options name no database that other processes share.
+        name: Names everything that decides what is measured: another study has another name.
+        options: The trials are counted over all processes.
     """
     require_optuna()
     from optuna.trial import TrialState
@@ -123,7 +109,7 @@ def explore(
     alone = options.storage is None
     with exclusive_folder(folder, "searching") if alone else nullcontext():
         with _storage_errors(storage):
-            study = _open_study(folder, options)
+            study = _open_study(folder, name, options)
             if not study.trials:
                 for choice in first:
                     study.enqueue_trial(dict(choice))
@@ -138,7 +124,7 @@ def explore(
                 trial, choice = _next_choice(study, space)
             point = measure(choice)
             with _storage_errors(storage):
-                _note(study, trial, point, options.bound)
+                _note(study, trial, point, options.damage)
 
 
 @contextmanager
@@ -155,24 +141,24 @@ def _storage_errors(storage: str) -> Iterator[None]:
         ) from error
 
 
-def _open_study(folder: Path, options: StudyOptions) -> Any:
+def _open_study(folder: Path, name: str, options: SearchOptions) -> Any:
     import optuna
 
     # Before Optuna 5 a sampler was given a function; from 7 on it takes none.
     older: dict[str, Any] = {} if _states_constraints() else {"constraints_func": _constraints}
-    sampler = optuna.samplers.NSGAIISampler(population_size=_POPULATION, seed=options.seed, **older)
+    sampler = optuna.samplers.NSGAIISampler(
+        population_size=_POPULATION, seed=options.sensitivity.seed, **older
+    )
     study = optuna.create_study(
         storage=_storage(options.storage, folder),
         sampler=sampler,
-        study_name=options.name,
+        study_name=name,
         directions=["minimize", "minimize"],
         load_if_exists=True,
     )
     directions = [direction.name.lower() for direction in study.directions]
     if directions != ["minimize", "minimize"]:
-        raise ValueError(
-            f"its study {options.name!r} has the directions {directions}, and is no search's"
-        )
+        raise ValueError(f"its study {name!r} has the directions {directions}, and is no search's")
     return study
 
 
@@ -293,15 +279,8 @@ class Search:
             "measured": (options.objective, options.damage),
         } | decisive_settings(space.base, options.sensitivity)
         digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
-        study = StudyOptions(
-            trials=options.trials,
-            seed=options.sensitivity.seed,
-            bound=options.damage,
-            storage=options.storage,
-            name=f"{options.objective}-{digest[:12]}",
-            progress=options.progress,
-        )
-        return explore(space, self._measure, self._first_choices(), self._folder, study)
+        name = f"{options.objective}-{digest[:12]}"
+        return explore(space, self._measure, self._first_choices(), self._folder, name, options)
 
     def judge(self, points: Sequence[Point]) -> SearchResult:
         """Evaluate scheme `int8`, and the cheapest points within the bound on damage.

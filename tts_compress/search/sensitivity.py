@@ -8,7 +8,7 @@ from functools import cache, cached_property, partial
 from math import isfinite
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -80,12 +80,8 @@ class Trial:
         return int(sum(spared))
 
 
-class _Measurement(Record):
-    """A trial that was measured."""
-
-    damage: MeasuredDamage
-    size_bytes: int
-
+_Measurement: TypeAlias = tuple[MeasuredDamage, int]
+"""Damage of a trial that was measured, and the bytes of its graph."""
 
 _ValueT = TypeVar("_ValueT")
 
@@ -260,8 +256,7 @@ class _Experiment:
         def measure(trial: Trial) -> _Measurement:
             observe()
             graph = self._bench.convert(trial.recipe)
-            size = len(graph.SerializeToString())
-            return _Measurement(damage=self._comparison.measure(graph), size_bytes=size)
+            return self._comparison.measure(graph), len(graph.SerializeToString())
 
         measured = {}
         for done, trial in enumerate(trials):
@@ -292,7 +287,7 @@ class _Experiment:
     ) -> Row:
         saved = trial.spared_bytes
         if measured is not None:
-            saved = len(self._base.SerializeToString()) - measured.size_bytes
+            saved = len(self._base.SerializeToString()) - measured[1]
         return Row(
             group=trial.group.name,
             component=trial.group.component,
@@ -300,7 +295,7 @@ class _Experiment:
             format=trial.format.name,
             parameters=sum(decision.parameters for decision in trial.decisions),
             estimate=estimate,
-            measured=None if measured is None else measured.damage,
+            measured=measured and measured[0],
             saved_bytes=saved,
             saved_ms=times.saved_ms(trial.group.name, trial.format.name),
         )

@@ -10,13 +10,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass
 from functools import partial
 from threading import local
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.errors import EvaluationError, MissingExtraError, TTSCompressError
+from tts_compress.errors import EvaluationError, TTSCompressError, needing
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import cache_folder
@@ -55,11 +54,8 @@ class Pool(Protocol):
         """End all processes."""
 
 
-class Executor(Protocol):
-    """Opens pools."""
-
-    def open(self, *, whole_nodes: bool) -> Pool:
-        """Return a pool; in one of whole nodes each chain has a machine that nothing else uses."""
+Executor: TypeAlias = Callable[..., Pool]
+"""Opens a pool; with `whole_nodes=True` each of its chains has a machine that nothing else uses."""
 
 
 class UnitProcess:
@@ -118,25 +114,17 @@ class UnitProcess:
             self._worker = None
 
 
-@dataclass(frozen=True, slots=True)
-class LocalExecutor:
-    """Processes of this machine, and one alone for units that time."""
-
-    plan: str
-    """The plan, as JSON."""
-
-    workers: int
-
-    def open(self, *, whole_nodes: bool) -> "LocalPool":
-        """Return a pool; one of whole nodes does a single chain at a time."""
-        return LocalPool(self.plan, 1 if whole_nodes else self.workers)
-
-
 class LocalPool:
-    """Threads, each with a process that keeps its models from one chain to the next."""
+    """Threads, each with a process that keeps its models from one chain to the next.
 
-    def __init__(self, plan: str, workers: int) -> None:
-        self.workers = workers
+    Args:
+        plan: The plan, as JSON.
+        workers: Number of chains at a time.
+        whole_nodes: Do a single one at a time.
+    """
+
+    def __init__(self, plan: str, workers: int, *, whole_nodes: bool = False) -> None:
+        self.workers = 1 if whole_nodes else workers
         self._plan = plan
         self._threads = ThreadPoolExecutor(workers)
         self._of_thread = local()
@@ -160,32 +148,30 @@ class LocalPool:
         return [self._of_thread.process.run(*task) for task in chain]
 
 
-@dataclass(frozen=True, slots=True)
-class RayExecutor:
-    """Tasks of a cluster: the one that `RAY_ADDRESS` names, or one of this machine."""
-
-    plan: OpenPlan
-    workers: int | None
-    """Chains at a time; None for as many as the cluster has processors."""
-
-    open_process: Callable[[], Any]
-    """Returns a `UnitProcess`, wherever it is called."""
-
-    def open(self, *, whole_nodes: bool) -> "RayPool":
-        """Return a pool; one of whole nodes gives each chain all processors of a node."""
-        connect(self.workers)
-        nodes = _nodes()
-        workers = len(nodes) if whole_nodes else self.workers or int(sum(nodes.values()))
-        return RayPool(self, workers, whole_nodes=whole_nodes)
-
-
 class RayPool:
-    """Tasks, each of which does a chain in a process of its own."""
+    """Tasks of a cluster, each of which does a chain in a process of its own.
 
-    def __init__(self, executor: RayExecutor, workers: int, *, whole_nodes: bool) -> None:
-        self.workers = workers
-        self._executor = executor
-        self._whole_nodes = whole_nodes
+    The cluster is the one that `RAY_ADDRESS` names, or one of this machine.
+
+    Args:
+        plan: The plan.
+        workers: Chains at a time; None for as many as the cluster has processors.
+        open_process: Returns a `UnitProcess`, wherever it is called.
+        whole_nodes: Give each chain all processors of a node.
+    """
+
+    def __init__(
+        self,
+        plan: OpenPlan,
+        workers: int | None,
+        open_process: Callable[[], Any],
+        *,
+        whole_nodes: bool,
+    ) -> None:
+        connect(workers)
+        nodes = _nodes()
+        self.workers = len(nodes) if whole_nodes else workers or int(sum(nodes.values()))
+        self._plan, self._open_process, self._whole_nodes = plan, open_process, whole_nodes
         self._running: dict[Any, str | None] = {}
         """Chains that have not ended, and their nodes."""
 
@@ -193,12 +179,12 @@ class RayPool:
         """Begin a chain."""
         import ray
 
-        environment = self._executor.plan.environment_of(chain[0].unit.voice.spec)
+        environment = self._plan.environment_of(chain[0].unit.voice.spec)
         node, resources = self._free_node() if self._whole_nodes else (None, {"num_cpus": 1})
         task = ray.remote(_run_chain).options(
             max_retries=0, runtime_env=environment.runtime_env or None, **resources
         )
-        answer = task.remote(self._executor.open_process, chain)
+        answer = task.remote(self._open_process, chain)
         self._running[answer] = node
         ended: Future[list[Outcome]] = Future()
         answer.future().add_done_callback(partial(self._settle, ended, answer, chain))
@@ -251,10 +237,8 @@ def _run_chain(open_process: Callable[[], Any], chain: Sequence[Task]) -> list[O
 
 def connect(workers: int | None) -> None:
     """Join the cluster, or start one of this machine."""
-    try:
+    with needing("ray"):
         import ray
-    except ImportError as error:
-        raise MissingExtraError("ray", "ray") from error
     if ray.is_initialized():
         return
     try:
@@ -280,11 +264,11 @@ def _nodes() -> dict[str, float]:
 
 
 EXECUTORS: Mapping[str, Callable[[OpenPlan, int | None], Executor]] = {
-    "local": lambda plan, workers: LocalExecutor(
-        plan.model_dump_json(), workers or os.cpu_count() or 1
+    "local": lambda plan, workers: partial(
+        LocalPool, plan.model_dump_json(), workers or os.cpu_count() or 1
     ),
-    "ray": lambda plan, workers: RayExecutor(
-        plan, workers, partial(UnitProcess, plan.model_dump_json())
+    "ray": lambda plan, workers: partial(
+        RayPool, plan, workers, partial(UnitProcess, plan.model_dump_json())
     ),
 }
 """Executors by name, of a plan and of as many workers as were asked for."""

@@ -10,7 +10,7 @@ from urllib.parse import quote
 import numpy as np
 from matplotlib.figure import Figure
 
-from tts_compress.evaluation.formatting import bytes_of, is_finite, percent
+from tts_compress.evaluation.formatting import bytes_of, count, is_finite, percent
 from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render
 from tts_compress.sweep.report import Entry, SweepReport
 
@@ -22,25 +22,12 @@ _MARKERS = "osD^vPX*<>"
 _SHADES = ("candidate", "floor", "reference", "ink")
 
 
-class _Axis(NamedTuple):
-    """A quantity of a picture."""
+class _Quantity(NamedTuple):
+    """An axis of a picture, or a column of the table, by which it can be sorted."""
 
     label: str
     value: Callable[[Entry], float | None]
-
-
-_SIZE = _Axis("size, share of the reference in %", lambda e: 100 / e.size_ratio)
-_SPEED = _Axis("speed, times the reference's", lambda e: e.speed)
-_WORDS = _Axis("change of WER, points", lambda e: 100 * e.wer_delta)
-_OPINION = _Axis("DNSMOS, overall", lambda e: e.dnsmos_candidate)
-
-
-class _Column(NamedTuple):
-    """A quantity in the table, by which it can be sorted."""
-
-    label: str
-    value: Callable[[Entry], float | None]
-    show: Callable[[float | None], str]
+    show: Callable[[float | None], str] = percent
     best: str = ""
     """The word for the pair that has most of it; empty where none is shown."""
 
@@ -56,10 +43,15 @@ def _score(score: float | None) -> str:
     return f"{score:.2f}" if is_finite(score) else ""
 
 
+_SIZE = _Quantity("size, share of the reference in %", lambda e: 100 / e.size_ratio)
+_SPEED = _Quantity("speed, times the reference's", lambda e: e.speed)
+_WORDS = _Quantity("change of WER, points", lambda e: 100 * e.wer_delta)
+_OPINION = _Quantity("DNSMOS, overall", lambda e: e.dnsmos_candidate)
+
 _COLUMNS = (
-    _Column("Size", lambda e: e.candidate_bytes, bytes_of),
-    _Column("Smaller", lambda e: e.size_ratio, _times, "Smallest"),
-    _Column(
+    _Quantity("Size", lambda e: e.candidate_bytes, bytes_of),
+    _Quantity("Smaller", lambda e: e.size_ratio, _times, "Smallest"),
+    _Quantity(
         "Faster",
         lambda e: e.speed,
         _times,
@@ -67,14 +59,14 @@ _COLUMNS = (
         "Latency of the reference as a multiple of the compressed voice's, in turns on one machine "
         "with nothing else to do.",
     ),
-    _Column(
+    _Quantity(
         "Sooner",
         lambda e: e.first_audio_ratio,
         _times,
         "Soonest heard",
         "Time until the reference's first sound as a multiple of the compressed voice's.",
     ),
-    _Column(
+    _Quantity(
         "Less memory",
         lambda e: e.memory_ratio,
         _times,
@@ -82,7 +74,7 @@ _COLUMNS = (
         "Memory of the reference as a multiple of the compressed voice's, without that of Python "
         "and the runtime.",
     ),
-    _Column(
+    _Quantity(
         "Distortion",
         lambda e: e.distortion,
         percent,
@@ -90,8 +82,8 @@ _COLUMNS = (
         "What compression adds to the sound, as a share of what telephone coding (8-bit mu-law) "
         "adds; 100 % is as much.",
     ),
-    _Column("Reference DNSMOS", lambda e: e.dnsmos_reference, _score),
-    _Column(
+    _Quantity("Reference DNSMOS", lambda e: e.dnsmos_reference, _score),
+    _Quantity(
         "DNSMOS",
         lambda e: e.dnsmos_candidate,
         _score,
@@ -99,7 +91,7 @@ _COLUMNS = (
         "An opinion score from 1 to 5 that a network predicts; a change counts, the value does "
         "not.",
     ),
-    _Column("Reference WER", lambda e: e.wer_reference, percent),
+    _Quantity("Reference WER", lambda e: e.wer_reference, percent),
 )
 """The columns before those of the change of words; one of which no pair has a value is left out."""
 
@@ -133,8 +125,8 @@ def _verdict(sweep: SweepReport) -> str:
     passed = sum(all(entry.gates.values()) for entry in sweep.entries)
     done = f"{len(sweep.entries)} of {pairs} pairs of voice and scheme have a report"
     judged = f"; {passed} passed every gate" if sweep.entries else ""
-    count = len(sweep.failures)
-    failed = f" {count} {'failure' if count == 1 else 'failures'}." if count else ""
+    failures = len(sweep.failures)
+    failed = f" {count(failures, 'failure')}." if failures else ""
     left = f" {sweep.left} of {sweep.units} units are still to be done." if sweep.left else ""
     return f"{done}{judged}.{failed}{left}"
 
@@ -167,7 +159,7 @@ def _pictures(sweep: SweepReport) -> list[Plot]:
 
 
 def _scatter(
-    entries: list[Entry], schemes: tuple[str, ...], across: _Axis, up: _Axis
+    entries: list[Entry], schemes: tuple[str, ...], across: _Quantity, up: _Quantity
 ) -> Figure | None:
     """Draw a point for each pair, which leads to its report; a shape and shade for each scheme."""
     if not entries:

@@ -294,10 +294,10 @@ class Failure(Config):
     """Work that cannot be done, and why."""
 
     voice: str
-    scheme: str
+    scheme: str = ""
     """Empty where it concerns every scheme."""
 
-    unit: str
+    unit: str = ""
     """The unit's title; empty where there is none, because the voice could not be opened."""
 
     reason: str

@@ -71,14 +71,15 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
     for spec in plan.voices:
         identity, about = described[spec]
         if "reason" in about:
-            failures.append(_unplanned(names[spec], "", about["reason"]))
+            failures.append(Failure(voice=names[spec], reason=about["reason"]))
             continue
         voice = Opened(spec=spec, name=names[spec], **about)
         for scheme in plan.schemes:
             try:
                 units = units_of(plan, voice, scheme, identity)
             except TTSCompressError as error:
-                failures.append(_unplanned(voice.name, scheme.name, reason(error)))
+                why = reason(error)
+                failures.append(Failure(voice=voice.name, scheme=scheme.name, reason=why))
                 continue
             tasks |= {unit.key: Task(unit, identity) for unit in units}
     return Planned(plan=plan, tasks=[*tasks.values()], failures=failures)
@@ -144,7 +145,7 @@ def run_units(
         ready = [task for task in left if done.issuperset(task.unit.needs)]
         count = len(wanted) - len(left)
         progress.advance(phase, count, len(wanted))
-        with closing(executor.open(whole_nodes="time" in kinds)) as pool:
+        with closing(executor(whole_nodes="time" in kinds)) as pool:
             for key, state, why in _run_phase(ready, pool):
                 if state == "done":
                     done.add(key)
@@ -207,10 +208,6 @@ def name_voices(specs: tuple[str, ...]) -> dict[str, str]:
             name = f"{short}-{number}"
         names[spec] = name
     return names
-
-
-def _unplanned(voice: str, scheme: str, why: str) -> Failure:
-    return Failure(voice=voice, scheme=scheme, unit="", reason=why)
 
 
 def _by_environment(plan: OpenPlan) -> list[tuple[Environment, list[str]]]:

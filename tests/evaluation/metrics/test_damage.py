@@ -9,8 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.damages import KINDS, Renderings, compare
-from tts_compress.evaluation.metrics.damage import MARGINS, Damage
+from tts_compress.evaluation.metrics.damage import KINDS, MARGINS, Damage, Renderings, compare
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel

@@ -12,10 +12,20 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.errors import EvaluationError, needing
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_bound, text_interval
-from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend, trend
+from tts_compress.evaluation.metric import (
+    Figure,
+    Headline,
+    Metric,
+    Pair,
+    Paired,
+    Record,
+    Row,
+    Trend,
+    trend,
+)
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.spectra import compare_spectra
@@ -41,16 +51,8 @@ class RateCounts(Record):
     """Share of utterances whose own rate is above 50 %."""
 
 
-class ErrorRate(Record):
-    """Word or character error rate of both models, and their difference."""
-
-    reference: float
-    candidate: float
-    delta: float
-    """Candidate minus reference; positive is worse."""
-
-    interval: tuple[float, float] | None
-    """95 % paired bootstrap interval of `delta`, resampling texts; None of too few texts."""
+class ErrorRate(Paired):
+    """Word or character error rate of both models, and their difference: positive is worse."""
 
     counts: Pair[RateCounts]
 
@@ -128,10 +130,8 @@ def count_edits(transcript: str, hypothesis: str, unit: Unit, *, spaced: bool = 
         EvaluationError: The transcript has no words; its rate would be a division by zero.
         MissingExtraError: jiwer is not installed.
     """
-    try:
+    with needing("evaluate"):
         import jiwer
-    except ImportError as error:
-        raise MissingExtraError("jiwer", "evaluate") from error
     if not transcript.strip():
         raise EvaluationError(f"the transcript {transcript!r} has no words to compare with")
     if unit == "character" and not spaced:
@@ -226,16 +226,13 @@ def _baselines(run: Run) -> Baselines:
     )
 
 
-def _word_row(rate: ErrorRate, evaluation: Any) -> Row:
-    """Return the row of the word error rate: the headline, but where characters are counted."""
-    if not counts_characters(evaluation.suite.normalizer):
-        return _row("Word error rate", rate)
-    return replace(_row("Word error rate, each character a word", rate), headline=None)
-
-
-def _character_row(rate: ErrorRate, evaluation: Any) -> Row:
-    row = _row("Character error rate", rate)
-    return row if counts_characters(evaluation.suite.normalizer) else replace(row, headline=None)
+def _rows(unit: Unit, rate: ErrorRate, evaluation: Any) -> list[Row]:
+    """Return the row of a rate; it is the headline where the suite counts in its unit."""
+    in_characters = counts_characters(evaluation.suite.normalizer)
+    is_counted = in_characters == (unit == "character")
+    apart = ", each character a word" if in_characters and unit == "word" else ""
+    row = _row(f"{unit.capitalize()} error rate{apart}", rate)
+    return [row if is_counted else replace(row, headline=None)]
 
 
 def _row(label: str, rate: ErrorRate) -> Row:
@@ -294,15 +291,23 @@ def _figures(unit: Unit) -> dict[str, Figure]:
     return {"delta": change, "interval": change, "bound": most}
 
 
-METRICS = (
-    Metric(
-        name="wer",
+def _metric(name: str, unit: Unit, **more: Any) -> Metric:
+    return Metric(
+        name=name,
         group="words",
         result=ErrorRate,
-        compute=partial(_compare, "word", "candidate"),
-        rows=lambda rate, evaluation: [_word_row(rate, evaluation)],
+        compute=partial(_compare, unit, "candidate"),
+        rows=partial(_rows, unit),
         doubt=_doubt,
-        figures=_figures("word"),
+        figures=_figures(unit),
+        **more,
+    )
+
+
+METRICS = (
+    _metric(
+        "wer",
+        "word",
         terms={
             "Word error rate": "share of the words that the recognizer got wrong; lower is better. "
             "The change is compressed minus reference over the same texts and seeds, and the "
@@ -310,15 +315,7 @@ METRICS = (
             "suite shows no difference; more texts narrow it.",
         },
     ),
-    Metric(
-        name="cer",
-        group="words",
-        result=ErrorRate,
-        compute=partial(_compare, "character", "candidate"),
-        rows=lambda rate, evaluation: [_character_row(rate, evaluation)],
-        doubt=_doubt,
-        figures=_figures("character"),
-    ),
+    _metric("cer", "character"),
     Metric(
         name="floors",
         group="words",

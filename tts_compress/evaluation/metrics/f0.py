@@ -5,6 +5,8 @@ figures of the reference against itself with other seeds are the floor. Names ar
 which states the error in Hz.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -59,7 +61,7 @@ def _mean_hz(track: _Track) -> float:
     return float(np.exp(np.log(voiced).mean())) if len(voiced) >= LEAST_FRAMES else np.nan
 
 
-def _compare(figure: str, run: Run) -> Paired | None:
+def _compare(figure: Callable[[_Track, _Track], float], run: Run) -> Paired | None:
     """Return a figure of reference and candidate beside that of the reference's other seeds."""
     found = run.observations("f0_mean")
     values: dict[str, list[float]] = {"other_seed": [], "candidate": []}
@@ -70,11 +72,8 @@ def _compare(figure: str, run: Run) -> Paired | None:
     for role, alignment in alignments.items():
         for tracks, frames in zip(found, alignment, strict=True):
             before, after = tracks["reference"][frames[:, 0]], tracks[role][frames[:, 1]]
-            values[role].append(_FIGURES[figure](before, after))
+            values[role].append(figure(before, after))
     return compare_pairs(run, values["other_seed"], values["candidate"])
-
-
-_FIGURES = {"f0_rmse": rmse_cents, "f0_corr": correlation, "f0_voicing_error": voicing_error}
 
 
 def _mean(run: Run) -> Paired | None:
@@ -83,29 +82,22 @@ def _mean(run: Run) -> Paired | None:
     return compare_pairs(run, before, after)
 
 
-def _metric(name: str, show: Show) -> Metric:
-    return Metric(
-        name=name,
-        group="sound",
-        result=Paired,
-        compute=lambda run: _compare(name, run),
-        optional=True,
-        rows=show.floor_rows,
-    )
+def _metric(name: str, figure: Callable[[_Track, _Track], float], show: Show) -> Metric:
+    return show.metric(name, partial(_compare, figure), floor=True)
 
 
 METRICS = (
-    _metric("f0_rmse", Show("F0 error", "cents", digits=1, better="lower")),
-    _metric("f0_corr", Show("F0 correlation", digits=3)),
-    _metric("f0_voicing_error", Show("Voicing errors", "%", digits=1, scale=100, better="lower")),
-    Metric(
-        name="f0_mean",
-        group="sound",
-        result=Paired,
+    _metric("f0_rmse", rmse_cents, Show("F0 error", "cents", digits=1, better="lower")),
+    _metric("f0_corr", correlation, Show("F0 correlation", digits=3)),
+    _metric(
+        "f0_voicing_error",
+        voicing_error,
+        Show("Voicing errors", "%", digits=1, scale=100, better="lower"),
+    ),
+    Show("F0, mean", "Hz", digits=1, better=None).metric(
+        "f0_mean",
+        _mean,
         observe=_observe,
-        compute=_mean,
-        optional=True,
-        rows=Show("F0, mean", "Hz", digits=1, better=None).rows,
         terms={
             "F0": "fundamental frequency of the voice, its melody; a semitone is 100 cents. Error "
             "and correlation are over frames with a voice in both; a voicing error is a frame with "

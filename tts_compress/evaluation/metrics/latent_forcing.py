@@ -19,6 +19,7 @@ from tts_compress.evaluation.metric import Figure, Metric, Record, Row
 from tts_compress.evaluation.metrics.teacher_forcing import (
     Compared,
     FilesOfText,
+    can_read,
     end_row,
     read_alike,
     signed_nats,
@@ -57,10 +58,6 @@ class LatentForcing(Record):
     """95 % interval over resampled texts; None of too few texts."""
 
     kl_interval: tuple[float, float] | None = None
-
-
-class _ComparedAnswers(Compared):
-    scores: LatentForcing
 
 
 def answer_columns(reading: Reading) -> Answers:
@@ -141,11 +138,9 @@ def _compare_files(texts: Iterator[FilesOfText]) -> LatentForcing:
 
 
 def _compute(run: Run) -> LatentForcing | None:
-    models = [subject.model for subject in run.subjects]
-    if not (run.options.teacher_forced_texts and all(isinstance(m, LatentModel) for m in models)):
+    if not can_read(run, LatentModel):
         return None
-    compared: LatentForcing = read_alike(run, _ComparedAnswers, _compare_files)
-    return compared
+    return read_alike(run, Compared[LatentForcing], _compare_files)
 
 
 def _rows(answers: LatentForcing, _: object) -> list[Row]:

@@ -170,14 +170,10 @@ def _compute(name: str, run: Run) -> Paired | None:
 
 
 def _metric(name: str, label: str) -> Metric:
-    return Metric(
-        name=name,
-        group="sound",
-        result=Paired,
+    return Show(label).metric(
+        name,
+        partial(_compute, name),
         measure=_MEASURE,
-        compute=lambda run: _compute(name, run),
-        optional=True,
-        rows=Show(label).rows,
         terms={
             "DNSMOS, PLCMOS": "opinion scores from 1 to 5 that networks predict; higher is better. "
             "They were trained on noisy and interrupted calls: a change counts, the value does not."

@@ -3,6 +3,8 @@
 Pauses are counted here: how many, how long, how quiet. `damage` counts what the reference lacks.
 """
 
+from functools import partial
+
 import numpy as np
 
 from tts_compress.audio import Audio
@@ -87,10 +89,6 @@ def measure_pauses(audio: Audio) -> tuple[int, float]:
     return len(lengths), float(sum(lengths))
 
 
-def _observe_pauses(audios: Audios) -> tuple[tuple[int, float], tuple[int, float]]:
-    return measure_pauses(audios.reference), measure_pauses(audios.candidate)
-
-
 def _compute_pauses(place: int, run: Run) -> Paired | None:
     before, after = zip(*run.observations("pause_count"), strict=True)
     return compare_pairs(run, [one[place] for one in before], [one[place] for one in after])
@@ -109,10 +107,6 @@ def measure_floors(audios: Audios) -> tuple[float, float]:
     return (np.nan, np.nan) if floors is None else (floors.reference_db, floors.candidate_db)
 
 
-def _compute_floors(run: Run) -> Paired | None:
-    return compare_pairs(run, *zip(*run.observations("pause_floor"), strict=True))
-
-
 METRICS = (
     Metric(
         name="duration",
@@ -123,14 +117,10 @@ METRICS = (
         rows=_duration_rows,
         figures={"ratio": Figure("length of the speech, of the reference's", formatting.percent)},
     ),
-    Metric(
-        name="pause_floor",
-        group="sound",
-        result=Paired,
+    Show("Floor of pauses", "dB", digits=1, better="lower").metric(
+        "pause_floor",
+        lambda run: compare_pairs(run, *zip(*run.observations("pause_floor"), strict=True)),
         observe=measure_floors,
-        compute=_compute_floors,
-        optional=True,
-        rows=Show("Floor of pauses", "dB", digits=1, better="lower").rows,
         figures={"delta": Figure("rise of the floor of pauses", formatting.decibels)},
         terms={
             "Floor of pauses": "noise where the voice is quiet, relative to the speech, in the "
@@ -138,24 +128,16 @@ METRICS = (
             "nobody hears, count as that.",
         },
     ),
-    Metric(
-        name="pause_count",
+    Show("Pauses an utterance", better=None).metric(
+        "pause_count",
+        partial(_compute_pauses, 0),
         group="timing",
-        result=Paired,
-        observe=_observe_pauses,
-        compute=lambda run: _compute_pauses(0, run),
-        optional=True,
-        rows=Show("Pauses an utterance", better=None).rows,
+        observe=lambda both: (measure_pauses(both.reference), measure_pauses(both.candidate)),
         terms={
             "Pauses": "silences of 0.15 s or more inside the speech, 35 dB below its loud parts.",
         },
     ),
-    Metric(
-        name="pause_seconds",
-        group="timing",
-        result=Paired,
-        compute=lambda run: _compute_pauses(1, run),
-        optional=True,
-        rows=Show("Length of pauses, an utterance", "s", better=None).rows,
+    Show("Length of pauses, an utterance", "s", better=None).metric(
+        "pause_seconds", partial(_compute_pauses, 1), group="timing"
     ),
 )

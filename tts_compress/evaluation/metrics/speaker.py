@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio, Samples
-from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
+from tts_compress.evaluation.metric import Measure, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.spectra import slaney_spectrum
 
@@ -141,27 +141,18 @@ def _to_prompt(run: Run) -> Paired | None:
 
 
 METRICS = (
-    Metric(
-        name="spk_similarity",
-        group="sound",
-        result=Paired,
+    Show("Speaker similarity", digits=3).metric(
+        "spk_similarity",
+        _to_reference,
+        floor=True,
         measure=_MEASURE,
-        compute=_to_reference,
-        optional=True,
-        rows=Show("Speaker similarity", digits=3).floor_rows,
         terms={
             "Speaker similarity": "cosine of two embeddings of a voice by a network; 1 is the same "
             "voice. Of the compressed model to the reference, and of both to the recording that "
             "they speak by.",
         },
     ),
-    Metric(
-        name="spk_similarity_prompt",
-        group="sound",
-        result=Paired,
-        measure=_MEASURE,
-        compute=_to_prompt,
-        optional=True,
-        rows=Show("Similarity to the recording", digits=3).rows,
+    Show("Similarity to the recording", digits=3).metric(
+        "spk_similarity_prompt", _to_prompt, measure=_MEASURE
     ),
 )

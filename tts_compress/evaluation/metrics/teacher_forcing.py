@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Generic, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.bootstrap import text_interval
-from tts_compress.evaluation.metric import Figure, Metric, Record, Row
+from tts_compress.evaluation.metric import Figure, Metric, Record, Row, T
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
@@ -83,7 +83,7 @@ class TeacherForcing(Record):
     texts in which they do; None where they never do."""
 
 
-class Compared(Config):
+class Compared(Config, Generic[T]):
     """A finished comparison of two models that read alike, as a piece of the store."""
 
     reference: str
@@ -96,20 +96,16 @@ class Compared(Config):
     seed: int
     """Seed of the first text; each further one has the next."""
 
-    scores: Any
-
-
-class _ComparedScores(Compared):
-    scores: TeacherForcing
+    scores: T
 
 
 def read_alike(
     run: Run,
-    compared: type[Compared],
-    compare: Callable[[Iterator[FilesOfText]], Any],
+    compared: type[Compared[T]],
+    compare: Callable[[Iterator[FilesOfText]], T],
     *,
     freely: bool = False,
-) -> Any:
+) -> T:
     """Return what comes of both models reading what the reference spoke; finished work is kept.
 
     The texts are up to `teacher_forced_texts` of the suite's, with its first seed. Each model runs
@@ -174,10 +170,15 @@ def _files_of(folder: Path, index: int) -> FilesOfText:
     return FilesOfText(reference=reference, candidate=candidate, tokens=tokens, free=free)
 
 
+def can_read(run: Run, kind: Any) -> bool:
+    """Return True if both models are of a kind that reads, and texts to read are asked for."""
+    is_kind = all(isinstance(subject.model, kind) for subject in run.subjects)
+    return is_kind and run.options.teacher_forced_texts > 0
+
+
 def compare_language_models(run: Run) -> TeacherForcing:
     """Return the difference of the candidate's scores from the reference's."""
-    compared: TeacherForcing = read_alike(run, _ComparedScores, _compare_files, freely=True)
-    return compared
+    return read_alike(run, Compared[TeacherForcing], _compare_files, freely=True)
 
 
 def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
@@ -313,15 +314,12 @@ def _log_probabilities(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float6
 
 
 def _compute(run: Run) -> TeacherForcing | None:
-    models = [subject.model for subject in run.subjects]
-    if not (run.options.teacher_forced_texts and all(isinstance(m, LanguageModel) for m in models)):
-        return None
-    return compare_language_models(run)
+    return compare_language_models(run) if can_read(run, LanguageModel) else None
 
 
 def _rows(scores: TeacherForcing, _: object) -> list[Row]:
-    texts = _count(scores.texts, "text")
-    counted = f"{_count(scores.positions, 'token')}, {texts}"
+    texts = formatting.count(scores.texts, "text")
+    counted = f"{formatting.count(scores.positions, 'token')}, {texts}"
     kl, agreement = formatting.nats(scores.kl_nats), formatting.percent(scores.agreement)
     distance = formatting.percent(scores.logit_distance)
     reading = "per token, reading the same tokens"
@@ -354,10 +352,6 @@ def end_row(shift: float | None, interval: tuple[float, float] | None, reading: 
 def signed_nats(value: float | None) -> str:
     """Return a change in nats, as in `+0.123 nats`."""
     return formatting.MISSING if value is None else f"{formatting.signed(value, 3)} nats"
-
-
-def _count(number: int, thing: str) -> str:
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 METRICS = (

@@ -10,7 +10,14 @@ import onnxruntime
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tts_compress.config import describe_problems
-from tts_compress.errors import MissingExtraError, ModelError, TextError, reason
+from tts_compress.errors import (
+    MissingExtraError,
+    ModelError,
+    TextError,
+    model_errors,
+    needing,
+    reason,
+)
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
 from tts_compress.models.speakers import MAX_SPEAKERS, primary_language, read_speakers
@@ -106,15 +113,11 @@ class PiperFile:
 
     def open(self, session: onnxruntime.InferenceSession | None = None) -> "PiperVoice":
         """Return piper's own object around a session, or for phonemizing alone."""
-        try:
+        with needing("piper"):
             from piper import PiperVoice
             from piper.config import PiperConfig
-        except ImportError as error:
-            raise MissingExtraError("piper", "piper") from error
-        try:
+        with model_errors(f"piper cannot use '{self.path}'"):
             config = PiperConfig.from_dict(self.content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ModelError(f"piper cannot use '{self.path}': {error}") from error
         return PiperVoice(session=session, config=config)
 
     @cached_property

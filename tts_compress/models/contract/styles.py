@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tts_compress.audio import Samples
-from tts_compress.errors import ModelError, reason
+from tts_compress.errors import ModelError, model_errors, raising
 from tts_compress.models.contract.schema import ROW, StyleInput
 from tts_compress.models.feeds import UNREADABLE, is_array, open_arrays, read_array
 from tts_compress.models.files import read_json
@@ -89,22 +89,16 @@ def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
 
 
 def _read_checked(path: Path, role: StyleInput) -> dict[str, Samples]:
-    try:
+    with raising(ModelError, f"cannot read styles from '{path}'", *UNREADABLE):
         return _read(path, role)
-    except UNREADABLE as error:
-        raise ModelError(f"cannot read styles from '{path}': {reason(error)}") from error
 
 
 def _read_json(path: Path, key: str) -> Samples:
     """Return an array of a voice that a `.json` holds as a table of `dims` and `data`."""
     table = read_json(path)
-    try:
+    with model_errors(f"'{path}' holds no array {key!r} of `dims` and `data`"):
         stated = table[key]
         return np.array(stated["data"], np.float32).reshape([int(n) for n in stated["dims"]])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ModelError(
-            f"'{path}' holds no array {key!r} of `dims` and `data`: {reason(error)}"
-        ) from error
 
 
 def _read(path: Path, role: StyleInput) -> dict[str, Samples]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tts_compress.config import IDS
-from tts_compress.errors import ModelError, TextError, reason
+from tts_compress.errors import ModelError, TextError, raising
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import MOST_ID, Tokens
@@ -259,10 +259,8 @@ def read_lexicon(
 
 
 def _lines(path: Path) -> Iterator[str]:
-    try:
+    with raising(ModelError, f"cannot read '{path}'"):
         lines = read_text(path, _MOST_BYTES).split("\n")
-    except (OSError, ValueError) as error:
-        raise ModelError(f"cannot read '{path}': {reason(error)}") from error
     yield from (line.rstrip("\r") for line in lines if line.strip())
 
 

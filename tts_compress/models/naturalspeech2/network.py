@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, 
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.errors import ModelError, model_errors, reason
+from tts_compress.errors import ModelError, model_errors, raising
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import check_finite, read_json, read_tensors
@@ -264,10 +264,9 @@ def read_config(path: Path, clone: Path, depth: int = 0) -> dict[str, Any]:
     """Return a configuration of Amphion's, which is built on another one and has comments."""
     import json5
 
-    try:
+    causes = OSError, ValueError, RecursionError  # a decoding error is a ValueError, too
+    with raising(ModelError, f"cannot read '{path}'", *causes, advice="give Amphion's JSON file"):
         config = json5.loads(read_text(path, _LARGEST))
-    except (OSError, ValueError, RecursionError) as error:  # a decoding error is a ValueError, too
-        raise ModelError(f"cannot read '{path}': {error}; give Amphion's JSON file") from error
     if not isinstance(config, dict):
         raise ModelError(f"'{path}' holds a {type(config).__name__}; sections by name are needed")
     base = config.get("base_config")
@@ -400,14 +399,12 @@ def fill(module: nn.Module, path: Path) -> None:
     given = read_tensors(path)
     check_finite(given.items(), path)
     wanted = module.state_dict()
-    try:
+    with raising(ModelError, f"'{path}' does not fit its settings", RuntimeError, TypeError):
         for name, tensor in given.items():
             if name in wanted and tensor.is_floating_point() != wanted[name].is_floating_point():
                 raise TypeError(f"{name!r} is of type {tensor.dtype}")
         full = {n: t.float() if t.is_floating_point() else t for n, t in given.items()}
         module.load_state_dict(full, assign=True)
-    except (RuntimeError, TypeError) as error:
-        raise ModelError(f"'{path}' does not fit its settings: {reason(error)}") from error
 
 
 def find_tables(root: nn.Module) -> Iterator[Table]:

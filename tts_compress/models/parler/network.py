@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord
-from tts_compress.errors import ModelError, first_line, model_errors
+from tts_compress.errors import ModelError, first_line, model_errors, raising
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import read_json
@@ -68,10 +68,8 @@ class ParlerSource:
         path = self.directory / DESCRIPTION
         if not path.is_file():
             return Prompt()
-        try:
+        with raising(ModelError, f"cannot read '{path}'"):
             text = read_text(path).strip()
-        except (OSError, ValueError) as error:
-            raise ModelError(f"cannot read '{path}': {error}") from error
         if not text:
             raise ModelError(f"'{path}' is empty; describe the voice in it, or remove it")
         return Prompt(description=text)

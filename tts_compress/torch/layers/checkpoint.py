@@ -13,7 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, Manifest, atomic_file
-from tts_compress.errors import ArtifactError, MissingExtraError, ModelError, reason
+from tts_compress.errors import (
+    ArtifactError,
+    ModelError,
+    needing,
+    raising,
+    reason,
+)
 from tts_compress.reading import MOST_WEIGHTS_BYTES, check_file, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, bias_of, operator_of, tied_layers
@@ -28,10 +34,8 @@ _MAPPED_BYTES = 1 << 22
 
 def import_safetensors() -> Any:
     """Return the package `safetensors`, with its module `torch`."""
-    try:
+    with needing("torch"):
         import safetensors.torch
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "torch") from error
     return safetensors
 
 
@@ -59,13 +63,10 @@ class TensorFile:
             )
         if self._read_bytes > _MAPPED_BYTES:
             self._open()
-        try:
-            copy: Tensor = self._map.get_tensor(name).clone()
         # Types that torch lacks, thousands of axes: errors of several kinds.
-        except Exception as error:
-            raise ArtifactError(
-                f"'{self._path}': tensor {name!r:.60} cannot be read: {reason(error)}"
-            ) from error
+        problem = f"'{self._path}': tensor {name!r:.60} cannot be read"
+        with raising(ArtifactError, problem, Exception):
+            copy: Tensor = self._map.get_tensor(name).clone()
         self._read_bytes += copy.nbytes
         return copy
 
@@ -108,10 +109,8 @@ def write_root(
     for module, name, tensor in _tensors(root):
         kind = halved.get(module) if tensor.is_floating_point() else None
         tensors[_join(module, name)] = tensor.to(kind or tensor.dtype).cpu().contiguous()
-    try:
+    with raising(ArtifactError, f"cannot write '{path}'", package.SafetensorError):
         package.torch.save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
-    except package.SafetensorError as error:  # a full disk, a folder that is not there
-        raise ArtifactError(f"cannot write '{path}': {error}") from error
     path.chmod(0o644)  # the library makes files that only their owner can read
 
 
@@ -156,10 +155,9 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
             raise ArtifactError(
                 f"'{path}' {problem} bias of layer '{layer.module}'; compress the model again"
             )
-        try:
+        problem, causes = f"'{path}': layer '{layer.module}'", (KeyError, RuntimeError, ValueError)
+        with raising(ArtifactError, problem, *causes):
             part = build_layer(geometry, layer.weights, layer.activations, state)
-        except (KeyError, RuntimeError, ValueError) as error:
-            raise ArtifactError(f"'{path}': layer '{layer.module}': {error}") from error
         root = replace_module(root, layer.module, part)
         built[layer.module] = part
         del state
