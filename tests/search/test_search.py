@@ -139,6 +139,22 @@ def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: G
         assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())
 
 
+def test_memory_is_that_of_the_artifact(tiny: GraphModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It makes its sound in chunks, where the formats are onnxruntime's."""
+    feeds = [*tiny.calibration_calls(["Hi.", "The quick brown fox."], seed=0)]
+
+    def loops(graph: onnx.ModelProto, _: object) -> float:
+        return float(sum(node.op_type == "Loop" for node in graph.graph.node))
+
+    monkeypatch.setattr(measure, "_peak_bytes", loops)
+    graph = tiny.graph()
+    costs = [
+        open_cost(Objective.MEMORY, tiny, feeds, in_chunks=in_chunks)(graph)
+        for in_chunks in (False, True)
+    ]
+    assert costs == [0.0, 1.0]
+
+
 def test_first_sound_ends_with_a_tenth_of_a_second_or_the_whole(
     tiny: GraphModel, compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,17 +191,22 @@ UNITS = {
 Cost = Callable[[onnx.ModelProto], float]
 
 
-def open_cost(objective: Objective, voice: GraphModel, feeds: Sequence[Feeds]) -> Cost:
+def open_cost(
+    objective: Objective, voice: GraphModel, feeds: Sequence[Feeds], *, in_chunks: bool = False
+) -> Cost:
     """Return the function that measures a converted graph.
 
     Args:
         objective: The cost.
         voice: The original, of one graph.
         feeds: Inputs of the graph for each text, with fed noise.
+        in_chunks: Graphs make their sound in chunks once they are artifacts.
     """
     if objective == Objective.SIZE:
         return lambda graph: float(len(graph.SerializeToString()))
     if objective == Objective.MEMORY:
+        if in_chunks:
+            return lambda graph: _peak_bytes(voice.in_chunks("", graph, feeds), feeds)
         return lambda graph: _peak_bytes(graph, feeds)
     in_stages = objective == Objective.FIRST_AUDIO
 

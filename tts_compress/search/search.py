@@ -265,7 +265,8 @@ class Search:
         )
         base = self._bench.base(self._recipe.format)
         self._comparison = GraphComparison(voice, base, sensitivity.texts, seed=settings.seed)
-        self._cost = open_cost(options.objective, voice, self._comparison.feeds)
+        in_chunks, feeds = self._recipe.format == "qoperator", self._comparison.feeds
+        self._cost = open_cost(options.objective, voice, feeds, in_chunks=in_chunks)
         self._space = self._find_space()
 
     def explore(self) -> list[Point]:
