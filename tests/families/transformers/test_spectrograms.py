@@ -97,13 +97,13 @@ def test_a_speaker_is_an_embedding_beside_the_voice(
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (np.arange(7.0), r"give 8 finite numbers, not shape \(7,\)"),
-        (np.full(8, np.nan), "give 8 finite numbers"),
+        (np.arange(7.0), r"give 8 numbers, not shape \(7,\)"),
+        (np.full(8, np.nan), "its numbers are not finite"),
         (
             np.array([{}] * 8, dtype=object),
             "is no embedding of a speaker: it is no plain array .pickled objects are never",
         ),
-        (np.zeros(1 << 18), "at most 1,048,576 are accepted"),
+        (np.zeros(1 << 20), "at most 4,194,304 are accepted"),
     ],
 )
 def test_a_speaker_that_is_none_is_refused(

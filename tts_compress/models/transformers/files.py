@@ -147,7 +147,7 @@ class VoiceSource:
         with model_errors(f"'{path}' is no embedding of a speaker"):
             values = _read_finite(path)
             if values.size != size:
-                raise ValueError(f"give {size} finite numbers, not shape {values.shape}")
+                raise ValueError(f"give {size} numbers, not shape {values.shape}")
         return values.reshape(1, size)
 
     def read_speech(self, size: int) -> npt.NDArray[np.float32]:
