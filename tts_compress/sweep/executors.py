@@ -126,7 +126,7 @@ class LocalPool:
     def __init__(self, plan: str, workers: int, *, whole_nodes: bool = False) -> None:
         self.workers = 1 if whole_nodes else workers
         self._plan = plan
-        self._threads = ThreadPoolExecutor(workers)
+        self._threads = ThreadPoolExecutor(self.workers)
         self._of_thread = local()
         self._processes: list[UnitProcess] = []
 
