@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.measures import graph_bytes
 from tts_compress.compression import compress
+from tts_compress.inspection.check import check_runtime
 from tts_compress.models import load
 from tts_compress.onnx import chunks
 from tts_compress.onnx.chunks import in_chunks, joined
@@ -90,6 +91,7 @@ def test_an_artifact_is_read_in_one_piece_and_written_in_chunks(
     again = read.save(tmp_path / "b") / "tiny.onnx"
     assert again.read_bytes() == (tmp_path / "a" / "tiny.onnx").read_bytes()
     assert read.open_runtime(threads=1).speak("Good day.").duration_s > 0
+    assert "ai.onnx.Loop" in check_runtime(read, "coreml").on_fallback
 
 
 @pytest.mark.usefixtures("short")

@@ -111,7 +111,7 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
             f"'{model.spec}' is no ONNX graph, which is what these runtimes play; give an .onnx "
             "file or an artifact of one (tts-compress export writes those of some systems)"
         )
-    needs = [_read_needs(model.graph(part)) for part in model.parts]
+    needs = [_read_needs(model.written(part)) for part in model.parts]
     wanted, *_ = releases = find_runtimes(name)
     order = list(wanted.file.releases)
     playing = {
@@ -223,7 +223,7 @@ def _refusals(model: OnnxGraph, runtime: RuntimeRelease) -> Iterator[str]:
     if runtime.name == _HERE and f"{installed}.".startswith(f"{runtime.release}."):
         for name, part in model.parts.items():
             try:
-                open_session(model.graph(name), part.spec, briefly=True)
+                open_session(model.written(name), part.spec, briefly=True)
             except ModelError as error:
                 yield f"{installed} is installed here, and {error}"
 

@@ -354,6 +354,9 @@ class OnnxGraph(Model, Protocol):
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph that the caller may change."""
 
+    def written(self, part: str) -> onnx.ModelProto:
+        """Return a copy of a graph as its file has it, which `in_chunks` may have changed."""
+
     def in_chunks(
         self, part: str, graph: onnx.ModelProto, calls: Iterable[Feeds]
     ) -> onnx.ModelProto:

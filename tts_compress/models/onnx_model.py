@@ -102,9 +102,10 @@ class OnnxModel:
 
     def graph(self, part: str = "") -> onnx.ModelProto:
         """Return a copy of a graph, its last stages in one piece."""
-        return joined(self._stored(part))
+        return joined(self.written(part))
 
-    def _stored(self, part: str) -> onnx.ModelProto:
+    def written(self, part: str) -> onnx.ModelProto:
+        """Return a copy of a graph as its file has it."""
         stored = self.parts[part]
         return read_graph(stored.path) if stored.held is None else copy_model(stored.held)
 
@@ -202,7 +203,7 @@ class OnnxModel:
             shutil.copyfile(part.path, file)
         else:
             # Weights that lay in files of their own are in the one file afterwards.
-            file.write_bytes(self._stored(name).SerializeToString(deterministic=True))
+            file.write_bytes(self.written(name).SerializeToString(deterministic=True))
         return file
 
     def _settings(self) -> Mapping[str, Path]:
