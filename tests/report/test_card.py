@@ -50,14 +50,15 @@ def test_a_card_with_figures(
     assert header["pipeline_tag"] == "text-to-speech"
     hub = pytest.importorskip("huggingface_hub")
     (result,) = hub.ModelCard(card).data.eval_results
-    wer = read_report(_SHIPPED).wer
+    shipped = read_report(_SHIPPED)
+    wer, ratio = shipped.wer, shipped.size.ratio
     assert (result.metric_type, result.metric_value) == ("wer", round(100 * wer.candidate, 2))
     assert (result.dataset_name, result.metric_name) == (
         "en-full",
         "Word error rate by pocketsphinx",
     )
     for words in (
-        "2.9× smaller and",
+        f"{ratio:.1f}× smaller and",
         "python -m piper --model voice.onnx",
         f"| Word error rate | {100 * wer.reference:.1f} % | {100 * wer.candidate:.1f} % |",
         "Suite `en-full` (200 texts, 1 seed); recognizer: PocketSphinx",
