@@ -38,7 +38,7 @@ def _judge(rise: float) -> Callable[..., Any]:
 
     def evaluate(_: Any, small: GraphModel, *, output: Path, **__: Any) -> Any:
         own = 0.9 if output.name == "int8" else rise
-        size = len(small.graph().SerializeToString())
+        size = len(small.written("").SerializeToString())
         figures = SimpleNamespace(
             wer_delta=own / 100,
             wer_interval=(-0.01, 0.012),

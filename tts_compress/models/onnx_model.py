@@ -109,6 +109,18 @@ class OnnxModel:
         stored = self.parts[part]
         return read_graph(stored.path) if stored.held is None else copy_model(stored.held)
 
+    def source(self, part: str) -> Path | onnx.ModelProto:
+        """Return what is opened of a graph: its file; in one piece for a provider of other loops.
+
+        In OpenVINO 1.24 nothing comes of a loop in which a tensor grows.
+        """
+        path = self.parts[part].path
+        if self.execution.provider == PROCESSOR.provider:
+            return path
+        written = self.written(part)
+        whole = joined(written)
+        return path if whole is written else whole
+
     def in_chunks(
         self, part: str, graph: onnx.ModelProto, calls: Iterable[Feeds]
     ) -> onnx.ModelProto:

@@ -220,7 +220,7 @@ class OnnxVoice(OnnxModel):
             return streaming
         self.files()  # which a voice in memory has none of
         opened = {
-            name: (self.sessions.open(part.path, part.spec, threads=threads), part.returns)
+            name: (self.sessions.open(self.source(name), part.spec, threads=threads), part.returns)
             for name, part in self.parts.items()
         }
         return ContractRuntime(self._with(_opened=opened))

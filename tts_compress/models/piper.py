@@ -102,7 +102,8 @@ class PiperModel(OnnxVoice):
         """Open the file in piper's own runtime, or the stages beside it."""
         if (streaming := self._player(threads)) is not None:
             return streaming
-        session = self.sessions.open(self.files().weights[0], self.spec, threads=threads)
+        self.files()  # which a voice in memory has none of
+        session = self.sessions.open(self.source(""), self.spec, threads=threads)
         speaker_id = None if self.speaker is None else self.speakers[self.speaker]
         return PiperRuntime(self._config.open(session), speaker_id)
 
