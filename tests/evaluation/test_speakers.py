@@ -83,7 +83,7 @@ def _spoken(log: Path) -> list[str]:
 
 
 def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) -> None:
-    """Of sound ones none has more errors."""
+    """None of the sound ones has more errors."""
     found = run(log=str(log))
     assert [row.speaker for row in found.utterances] == [*_NAMES, *_NAMES, "anna"]
     assert _spoken(log) == [*_NAMES, *_NAMES, "anna"]  # the candidate

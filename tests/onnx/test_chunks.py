@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +63,7 @@ def _spoken(voice: Any, model: onnx.ModelProto) -> Iterator[Any]:
 def test_every_sample_is_that_of_the_whole(
     request: pytest.FixtureRequest, compressed: Callable[[str], Path], name: str
 ) -> None:
-    """Of an original, of one with speakers, in integers of fixed ranges, and of dynamic ones."""
+    """An original, one with speakers, integers of fixed ranges, and integers of dynamic ones."""
     original = name in {"tiny", "choir"}
     voice: Any = load(request.getfixturevalue(f"{name}_path") if original else compressed(name))
     whole = voice.graph()
@@ -92,6 +93,9 @@ def test_an_artifact_is_read_in_one_piece_and_written_in_chunks(
     assert again.read_bytes() == (tmp_path / "a" / "tiny.onnx").read_bytes()
     assert read.open_runtime(threads=1).speak("Good day.").duration_s > 0
     assert "ai.onnx.Loop" in check_runtime(read, "coreml").on_fallback
+    assert read.source("") == tmp_path / "a" / "tiny.onnx"
+    elsewhere = read._with(sessions=SimpleNamespace(provider="OpenVINOExecutionProvider"))
+    assert not _loops(elsewhere.source("")), "OpenVINO's loops return no sound"
 
 
 @pytest.mark.usefixtures("short")

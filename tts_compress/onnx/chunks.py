@@ -1,8 +1,8 @@
 """The last stages of a graph in a loop over chunks of time, so that memory grows little with it.
 
-The tensors of the last stages have a value for each sample and channel, and a runtime holds about
-ten of them at once: most of what a voice takes while it speaks. A `Loop` within the graph computes
-them chunk by chunk, each with the steps around it that its samples depend on, as
+The tensors of the last stages have a value for each sample and channel, and a runtime holds six
+or more of them at once: most of what a voice takes while it speaks. A `Loop` within the graph
+computes them chunk by chunk, each with the steps around it that its samples depend on, as
 `tts_compress.onnx.stages` does outside; at the ends of the utterance operators pad as in the whole.
 """
 
@@ -18,6 +18,7 @@ from tts_compress.onnx.graph import (
     Graph,
     ancestors,
     copy_model,
+    element_types,
     rename_read,
     set_nodes,
     standard_opset,
@@ -83,7 +84,7 @@ _AROUND = (
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """What follows a cut, as it is computed in chunks."""
+    """The operators behind a cut, as they are computed in chunks."""
 
     cut: int
     context: Context
@@ -223,6 +224,7 @@ def _between(field: Field, cut: int, output: str) -> list[onnx.NodeProto]:
 
 
 def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> onnx.ModelProto:
+    """Return a graph with a tail in a loop; constants that others read, too, are copied there."""
     graph, (source,) = field.graph, field.cuts[tail.cut][0]
     inner = _between(field, tail.cut, output)
     read = set[str]().union(*map(tensors_read, inner))
@@ -273,11 +275,10 @@ def _loop(
 ) -> onnx.NodeProto:
     """Return the loop, whose result grows by a piece in each turn."""
     (source,), to = field.cuts[tail.cut][0], field.axis(output) or 0
-    kinds = {value.name: value.type.tensor_type for value in field.graph.model.graph.output}
     grown = helper.make_node(
         "Concat", [_named("said"), _named("piece")], [_named("sum")], _named("sum"), axis=to
     )
-    sound = kinds[output].elem_type
+    sound = element_types(field.graph.model.graph)[output]
     body = helper.make_graph(
         [*_operators(_BEFORE, {"whole": source}), *stages, *_operators(_BEHIND, {}), grown],
         _NAME,
@@ -312,8 +313,8 @@ def _numbers(field: Field, tail: _Tail, output: str) -> list[onnx.TensorProto]:
         "all": np.iinfo(np.int64).max,
     }
     shape = [0 if axis == to else size for axis, size in enumerate(field.shape(output))]
-    kinds = {value.name: value.type.tensor_type for value in field.graph.model.graph.output}
-    empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(kinds[output].elem_type))
+    sound = element_types(field.graph.model.graph)[output]
+    empty = np.zeros(shape, helper.tensor_dtype_to_np_dtype(sound))
     arrays = {name: np.array([number], np.int64) for name, number in numbers.items()}
     arrays |= {"yes": np.array(True), "nothing": empty}
     return [numpy_helper.from_array(array, _named(name)) for name, array in arrays.items()]
