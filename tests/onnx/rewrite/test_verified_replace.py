@@ -14,6 +14,7 @@ from tests.onnx.rewrite.along_time import build
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.receptive import observe_shapes
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.curves import simplify_splines
 from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
@@ -41,15 +42,15 @@ def _durations(model: onnx.ModelProto, name: str, lengths: Sequence[int]) -> lis
     options.log_severity_level = 3
     content = tapped.SerializeToString()
     session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    feeds = [
-        {
-            "input": np.random.default_rng(ids).integers(1, 100, (1, ids)),
-            "input_lengths": np.array([ids], np.int64),
-            "scales": np.array([0, 1, 3], np.float32),
-        }
-        for ids in lengths
-    ]
-    return [np.asarray(session.run([name], feed)[0]) for feed in feeds]
+    return [np.asarray(session.run([name], _feeds(ids))[0]) for ids in lengths]
+
+
+def _feeds(ids: int) -> dict[str, np.ndarray]:
+    return {
+        "input": np.random.default_rng(ids).integers(1, 100, (1, ids)),
+        "input_lengths": np.array([ids], np.int64),
+        "scales": np.array([0, 1, 3], np.float32),
+    }
 
 
 def _check_durations(
@@ -69,6 +70,8 @@ def test_attention_is_equal_at_every_length(prepared: onnx.ModelProto) -> None:
     after = graph.finish()
     assert len(after.graph.node) < len(prepared.graph.node) - 50
     _check_durations(prepared, after, (1, 4, 5, 7, 31))
+    shapes = observe_shapes(after, [_feeds(7), _feeds(31)], "voice").values()
+    assert sum(long[-2:] == (31, 31) for _, long in shapes) == 3  # products, scores, shares
 
 
 def test_splines_are_equal_on_and_beyond_the_interval(prepared: onnx.ModelProto) -> None:

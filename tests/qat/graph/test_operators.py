@@ -247,6 +247,11 @@ _CASES = [
     Case(operator="NonZero", inputs=(_X > 1,)),
     Case(operator="Range", inputs=(np.float32(1), np.float32(4.2), np.float32(0.5))),
     Case(operator="Range", inputs=(np.int64(5), np.int64(-4), np.int64(-2))),
+    Case(
+        operator="ScatterElements",
+        inputs=(_TABLE, _whole([[0, 1]], [[-1, 0]]), _normal(2, 1, 2)),
+        attributes={"axis": 2},
+    ),
     Case(operator="ScatterND", inputs=(_TABLE, _whole([0, 1], [-1, 2]), _normal(2, 2))),
     Case(
         operator="ScatterND",
@@ -302,6 +307,14 @@ def test_unknown_operator_is_named(node: onnx.NodeProto, problem: str) -> None:
         (
             Case(operator="LayerNormalization", inputs=(_X, _normal(11)), outputs=2),
             "also returns mean",
+        ),
+        (
+            Case(
+                operator="ScatterElements",
+                inputs=(_TABLE, _whole([[0]]), _normal(1, 1, 1)),
+                attributes={"reduction": "mul"},
+            ),
+            "joins values by 'mul'",
         ),
         (
             Case(

@@ -4,11 +4,10 @@ A position's contribution to a score depends on its distance, up to a window of 
 either side; beyond it nothing is added. Exported encoders nevertheless multiply queries with an
 embedding of every distance there is, almost all of them zero, and turn the result into a square by
 padding and reshaping, in about a hundred operators per layer. Here only the window's 2w + 1
-distances are multiplied, and the square is a skewed view of them: row t of width T + 2w + 1,
-read again in rows of width T + 2w, stands t places further right.
+distances are multiplied, and added to the square of scores where they belong. No other square is
+written: for 20 s of speech a square has 3 MB, and exported encoders hold four at once.
 
-Method: Shaw et al. 2018, "Self-Attention with Relative Position Representations"; the skewing is
-that of Huang et al. 2018, "Music Transformer", for a window.
+Method: Shaw et al. 2018, "Self-Attention with Relative Position Representations".
 """
 
 from collections.abc import Mapping
@@ -119,10 +118,11 @@ def _build(layer: Attention, queries: Tensor, keys: Tensor, values: Tensor) -> T
     keys = _heads(keys, width, (0, 2, 3, 1))  # (1, H, D, T)
     values = _heads(values, width, (0, 2, 1, 3))
     scaled = queries / sqrt(width)
-    near = scaled @ layer.of_keys.T[None, None]
-    scores = scaled @ keys + _spread(near, distances // 2)
+    near, size = scaled @ layer.of_keys.T[None, None], distances // 2
+    window = _window(near, size)
+    scores = window.add(scaled @ keys, near, near.cut(size, size + 1, 3))
     shares = scores.apply("Softmax", axis=-1)
-    gathered = _gather(shares, distances // 2)
+    gathered = window.read(shares)
     result = shares @ values + gathered @ layer.of_values[None, None]  # (1, H, T, D)
     turned = result.apply("Transpose", perm=[0, 2, 1, 3])
     joined = turned.apply("Reshape", [0, 0, layer.channels])  # (1, T, H·D)
@@ -136,27 +136,36 @@ def _heads(source: Tensor, width: int, order: tuple[int, ...]) -> Tensor:
     return last.apply("Reshape", [0, 0, -1, width]).apply("Transpose", perm=list(order))
 
 
-def _spread(near: Tensor, window: int) -> Tensor:
-    """Return the square (1, H, T, T) of what (1, H, T, 2w + 1) holds by distance, else zero."""
-    length = _length(near)
-    wide = near.apply("Pad", near.of([0] * 7).apply("Concat", length, axis=0))
-    flat = wide.apply("Reshape", [0, 0, -1])  # rows of T + 2w + 1
-    rows = _rows(flat.apply("Slice", [0], -length, [2]), length)  # (1, H, T, T + 2w)
-    return rows.cut(window, -window, 3)
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """The elements of a square (1, H, T, T) at distances -w .. w from its diagonal."""
+
+    columns: Tensor
+    """Their columns, (1, H, T, 2w + 1), int64; outside the square the diagonal's instead."""
+
+    inside: Tensor
+    """True within the square, (T, 2w + 1)."""
+
+    def add(self, square: Tensor, near: Tensor, diagonal: Tensor) -> Tensor:
+        """Return a square plus `near` (1, H, T, 2w + 1), whose middle column is `diagonal`."""
+        # Elements outside write to the diagonal, too, so they write its value.
+        shift = self.inside.apply("Where", near, diagonal)
+        total = square.apply("GatherElements", self.columns, axis=3) + shift
+        return square.apply("ScatterElements", self.columns, total, axis=3)
+
+    def read(self, square: Tensor) -> Tensor:
+        """Return the window of a square, (1, H, T, 2w + 1), with zeros outside the square."""
+        values = square.apply("GatherElements", self.columns, axis=3)
+        return self.inside.apply("Where", values, 0.0)
 
 
-def _gather(square: Tensor, window: int) -> Tensor:
-    """Return the diagonals (1, H, T, 2w + 1) of a square (1, H, T, T) at distances -w .. w."""
-    wide = square.apply("Pad", [0, 0, 0, window, 0, 0, 1, window])
-    flat = wide.apply("Reshape", [0, 0, -1])  # rows of T + 2w, one too many
-    return _rows(flat.cut(0, -2 * window, 2), _length(square)).cut(0, 2 * window + 1, 3)
-
-
-def _length(tensor: Tensor) -> Tensor:
-    """Return T of a tensor (1, H, T, ...), as a list of one."""
-    return tensor.apply("Shape").apply("Slice", [2], [3])
-
-
-def _rows(flat: Tensor, length: Tensor) -> Tensor:
-    """Return (1, H, T·M) as (1, H, T, M)."""
-    return flat.apply("Reshape", flat.of([0, 0]).apply("Concat", length, [-1], axis=0))
+def _window(near: Tensor, size: int) -> _Window:
+    """Return the window of size w that (1, H, T, 2w + 1) belongs to."""
+    shape = near.apply("Shape")
+    length = shape.apply("Slice", [2], [3])
+    begin, end, step = (near.of(n).apply("Squeeze") for n in ([0], length, [1]))
+    rows = begin.apply("Range", end, step).apply("Unsqueeze", [1])  # (T, 1)
+    columns = rows.apply("Add", [*range(-size, size + 1)])
+    nearest = columns.apply("Max", [0]).apply("Min", length - near.of([1]))
+    inside = columns.apply("Equal", nearest)
+    return _Window(inside.apply("Where", columns, rows).apply("Expand", shape), inside)

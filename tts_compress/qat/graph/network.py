@@ -111,6 +111,15 @@ def _gather_slices(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor
     return x[indices.to(x.device).unbind(-1)]
 
 
+def _scatter_elements(
+    attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor
+) -> Tensor:
+    if attributes.get("reduction", "none") != "none":
+        raise attributes.refuse(f"joins values by '{attributes['reduction']}'")
+    axis = attributes.get("axis", 0)
+    return x.scatter(axis, indices.to(x.device, torch.int64) % x.shape[axis], updates)
+
+
 def _scatter_slices(attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
     reduction = attributes.get("reduction", "none")
     if reduction not in {"none", "add"}:
@@ -171,6 +180,7 @@ OPERATORS: dict[str, Operator] = {
     "Range": _range,
     "Reshape": _reshape,
     "Resize": _resize,
+    "ScatterElements": _scatter_elements,
     "ScatterND": _scatter_slices,
     "Shape": _shape,
     "Size": lambda _, x: torch.tensor(x.numel(), dtype=torch.int64),
