@@ -72,8 +72,9 @@ class Player:
             spent = perf_counter() - started
             self.pace = spent / count
             left += count * frame_s - (spent if left else 0)
-            sound, self.kept[-1] = self.kept[-1].reshape(-1), None
-            yield sound
+            sound, self.kept[-1] = self.kept[-1], None
+            if sound is not None:
+                yield sound.reshape(-1)
 
     def advance(self, number: int, end: int) -> None:
         """Let a stage compute at least up to a step of its output."""

@@ -73,7 +73,7 @@ export async function* speakStages(ort, voice, ids, inputs = {}) {
   for (let end = 0, count = config.first_frames; end < sizes[0]; count = config.most_frames) {
     end = Math.min(sizes[0], end + count);
     await advance(stages.length - 1, end < sizes[0] ? end * hop : Infinity);
-    yield kept.at(-1).data;
+    if (kept.at(-1)) yield kept.at(-1).data;
     kept[stages.length] = null;
   }
 }

@@ -179,7 +179,8 @@ class Streamer:
         for end in chunk_ends(flow.frames, self.pace, frame_s, first=shortest, most=most):
             pieces = [flow.until(min(end, stop + most)) for stop in range(said, end, most)]
             samples = np.concatenate(pieces).astype(np.float32, copy=False)
-            yield Audio(samples=samples, sample_rate=self.sample_rate)
+            if len(samples):
+                yield Audio(samples=samples, sample_rate=self.sample_rate)
             said = end
 
 

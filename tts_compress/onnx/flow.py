@@ -53,12 +53,15 @@ class Flow:
         return self._sizes[0]
 
     def until(self, frame: int) -> npt.NDArray[Any]:
-        """Return the sound that follows what was returned before, at least up to a frame."""
+        """Return the sound that follows what was returned before, at least up to a frame.
+
+        Empty where the frames before held it all: a centred Vocos cuts off its last frame.
+        """
         hop = prod(stage.hop for stage in self._stages)
         end = self._sizes[-1] if frame >= self.frames else frame * hop
         self._advance(len(self._stages) - 1, end)
         kept, self._kept[-1] = self._kept[-1], []
-        return kept[0].reshape(-1)
+        return kept[0].reshape(-1) if kept else np.zeros(0, np.float32)
 
     def _advance(self, number: int, end: int) -> None:
         """Have a stage compute at least up to a step of its output."""
