@@ -51,10 +51,10 @@ class Player:
             for name, (value, dtype) in self.config["inputs"].items()
         }
         first = self.stages[0]["reads"]
-        sides = sorted({side for stage in self.stages for side in stage["sides"]} - feeds.keys())
-        frames, *others = self.encoder.run([*first, *sides], feeds)
-        self.sides = feeds | dict(zip(sides, others, strict=True))
-        self.kept = [frames, *[None] * len(self.stages)]
+        sides = {side for stage in self.stages for side in stage["sides"]}
+        names = sorted({*first, *sides} - feeds.keys())
+        self.sides = feeds | dict(zip(names, self.encoder.run(names, feeds), strict=True))
+        self.kept = [frames := self.sides[first[0]], *[None] * len(self.stages)]
         self.begins, self.done = [0] * len(self.stages), [0] * len(self.stages)
         self.sizes = [frames.shape[self.stages[0]["axis"]]]
         for stage in self.stages:
@@ -87,12 +87,12 @@ class Player:
         last = min(size, until + stage["after"])
         if number:
             self.advance(number - 1, last)
-        begin = max(0, done - stage["before"])
-        if last == size:
-            begin = max(0, min(begin, size - stage["least"]))
+        begin = max(0, min(done - stage["before"], size - (last == size) * stage["least"]))
+        begin += -begin % stage["multiple"]
         old, axis = self.kept[number], stage["axis"]
         given = cut(old, axis, begin - self.begins[number], last - self.begins[number])
-        if last < size and (short := stage["least"] - (last - begin)) > 0:
+        if last < size:
+            short = max(stage["least"] - (last - begin), (begin - last) % stage["multiple"])
             given = np.pad(given, [(0, short if a == axis else 0) for a in range(given.ndim)])
         feeds = {side: self.sides[side] for side in stage["sides"]} | {stage["reads"][0]: given}
         (made,) = self.runs[number](stage["returns"], feeds)

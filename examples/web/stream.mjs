@@ -45,7 +45,7 @@ export async function* speakStages(ort, voice, ids, inputs = {}) {
   const hop = stages.reduce((product, stage) => product * stage.hop, 1);
 
   async function advance(number, end) {
-    const { axis, to, before, after, least, hop, session, ...stage } = stages[number];
+    const { axis, to, before, after, least, multiple, hop, session, ...stage } = stages[number];
     const [size, from] = [sizes[number], done[number]];
     const whole = end >= sizes[number + 1] || size < least;
     let until = whole ? size : Math.min(size, Math.ceil(end / hop));
@@ -55,7 +55,9 @@ export async function* speakStages(ort, voice, ids, inputs = {}) {
     if (number) await advance(number - 1, last);
     let begin = Math.max(0, from - before);
     if (last === size) begin = Math.max(0, Math.min(begin, size - least));
-    const width = last < size ? Math.max(least, last - begin) : last - begin;
+    begin = Math.ceil(begin / multiple) * multiple;
+    const filled = Math.max(least, Math.ceil((last - begin) / multiple) * multiple);
+    const width = last < size ? filled : last - begin;
     const offset = begins[number];
     const given = { [stage.reads[0]]: cut(ort, kept[number], axis, begin - offset, last - offset, width) };
     for (const side of stage.sides) given[side] = made[side];

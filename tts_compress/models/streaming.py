@@ -162,8 +162,7 @@ class Streamer:
         """Run what runs once for a call; return what begins its way through the stages."""
         first = self.stages[0].reads
         sides = {name for stage in self.stages for name in stage.sides}
-        names = [*first, *sorted(sides - feeds.keys())]
-        values = dict(feeds)
+        values, names = dict(feeds), sorted({*first, *sides} - feeds.keys())
         if self.encode is not None:
             values |= zip(names, self.encode(feeds, names), strict=True)
         return lambda: Flow(self.stages, self.runs, [values[name] for name in first], values)

@@ -78,7 +78,8 @@ class Flow:
         begin = max(0, done - stage.before)
         if last == size:
             begin = max(0, min(begin, size - stage.least))
-        output = self._run(number, begin, last, fill=0 if last == size else stage.least)
+        begin += -begin % stage.multiple
+        output = self._run(number, begin, last)
         stop = None if until == size else (until - begin) * stage.hop
         output = [_cut(array, stage.to, (done - begin) * stage.hop, stop) for array in output]
         old = self._kept[number + 1]
@@ -87,13 +88,15 @@ class Flow:
         self._done[number] = until
         self._forget(number, until - max(stage.before, stage.least))
 
-    def _run(self, number: int, begin: int, last: int, fill: int) -> Arrays:
-        """Run a stage on some steps of its input, with zeros behind them to at least `fill`."""
-        stage, offset = self._stages[number], self._begins[number]
+    def _run(self, number: int, begin: int, last: int) -> Arrays:
+        """Run a stage on some steps of its input, with zeros behind those that are not the last."""
+        stage, offset, steps = self._stages[number], self._begins[number], last - begin
+        is_end = last == self._sizes[number]
+        short = 0 if is_end else max(stage.least - steps, -steps % stage.multiple)
         feeds = {name: self._sides[name] for name in stage.sides}
         for name, array in zip(stage.reads, self._kept[number], strict=True):
             chunk = _cut(array, stage.axis, begin - offset, last - offset)
-            if (short := fill - (last - begin)) > 0:
+            if short > 0:
                 pads = [(0, short if axis == stage.axis else 0) for axis in range(chunk.ndim)]
                 chunk = np.pad(chunk, pads)
             feeds[name] = chunk

@@ -6,7 +6,7 @@ field before and behind each chunk; two stages keep what flows between them, and
 again than one. Where to cut is chosen for the least arithmetic.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from math import ceil, inf, prod
@@ -35,6 +35,15 @@ _WIDE = 65
 rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another."""
 
 _DEEP = 128
+
+_PACKET = 16
+"""Values that Eigen computes at once for onnxruntime. The last values of a tensor that fill no
+packet are computed one by one, and their last bit may be another."""
+
+_BY_PACKETS = frozenset(
+    {"Atan", "Celu", "Cos", "Elu", "Log", "Mish", "Selu", "Sin", "Softplus", "Tan"}
+)
+"""Operators whose FP32 kernels are Eigen's."""
 
 _LEAST = 0.5
 """Share of the arithmetic that has to follow the cut: less would not be heard sooner."""
@@ -71,6 +80,9 @@ class Stage:
 
     least: int = 1
     """Steps of the input with which kernels sum in the same order as with any more."""
+
+    multiple: int = 1
+    """Chunks begin at multiples of so many steps, and have as many zeros behind them."""
 
     widest: int = 0
     """Values of the largest tensor within, for each step of the input."""
@@ -218,7 +230,13 @@ def _stages(
         context = field.margins(earlier, number)
         sides = _sides(field, earlier, number)
         axis, to = (field.axis(name) or 0 for name in (start, ends[0]))
-        inputs = {name: types[name] for name in (start, *sides)}
+        # With ranks: without them onnxruntime's optimizers take other ways than in the whole.
+        inputs = [
+            helper.make_tensor_value_info(name, types[name], [None] * len(field.shape(name)))
+            for name in (start, *sides)
+        ]
+        multiple = _multiple(field, earlier, number)
+        least = least_steps(field, earlier, number)
         stage = Stage(
             reads=(start,),
             axis=axis,
@@ -226,10 +244,11 @@ def _stages(
             to=to,
             sides=sides,
             hop=context.hop,
-            before=-context.first,
+            before=multiple - 1 - context.first,
             after=context.last,
             extra=field.size(ends[0]) - field.size(start) * context.hop,
-            least=least_steps(field, earlier, number),
+            least=least if multiple == 1 else (ceil(least / multiple) + 1) * multiple,
+            multiple=multiple,
             widest=widest(field, earlier, number),
         )
         yield stage, _part(model, inputs, ends)
@@ -252,6 +271,13 @@ def least_steps(field: Field, start: int, end: int) -> int:
     return least
 
 
+def _multiple(field: Field, start: int, end: int) -> int:
+    """Return the steps of a cut whose multiples fill the packets of the operators behind it."""
+    steps = field.size(field.cuts[start][0][0])
+    nodes = (node for node in field.between(start, end) if node.op_type in _BY_PACKETS)
+    return max((_PACKET * ceil(steps / field.size(n.output[0])) for n in nodes), default=1)
+
+
 def widest(field: Field, start: int, end: int) -> int:
     """Return the values of the largest tensor between two cuts for each step of the first."""
     names = (name for node in field.between(start, end) for name in node.output if name)
@@ -259,14 +285,13 @@ def widest(field: Field, start: int, end: int) -> int:
 
 
 def _part(
-    model: onnx.ModelProto, inputs: Mapping[str, int], outputs: Sequence[str]
+    model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[str]
 ) -> onnx.ModelProto:
     """Return the operators between tensors."""
-    part = copy_model(model)
-    nodes = [node for node in part.graph.node if inputs.keys().isdisjoint(node.output)]
-    values = [helper.make_tensor_value_info(name, kind, None) for name, kind in inputs.items()]
+    part, names = copy_model(model), {value.name for value in inputs}
+    nodes = [node for node in part.graph.node if names.isdisjoint(node.output)]
     del part.graph.input[:], part.graph.value_info[:]
-    part.graph.input.extend(values)
+    part.graph.input.extend(inputs)
     set_nodes(part.graph, nodes)
     return with_outputs(part, outputs)
 

@@ -23,10 +23,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
+_PLAYER = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
 _PLANS = ((1, 2, 5, 30), (7, 64), (10_000,))
 
 
-def _stitched(voice: Any, text: str, plan: tuple[int, ...], monkeypatch: Any) -> Any:
+def _stitched(
+    voice: Any, text: str, plan: tuple[int, ...], monkeypatch: Any, *, seed: int = 3
+) -> Any:
     """Return the sound of chunks of so many frames, the last number again and again."""
 
     def ends(frames: int, *_: Any, **__: Any) -> Any:
@@ -40,7 +43,7 @@ def _stitched(voice: Any, text: str, plan: tuple[int, ...], monkeypatch: Any) ->
     with monkeypatch.context() as patch:
         patch.setattr("tts_compress.models.streaming.chunk_ends", ends)
         patch.setattr("tts_compress.models.streaming.MOST_S", 1000)
-        return np.concatenate([chunk.samples for chunk in voice.stream(text, seed=3)])
+        return np.concatenate([chunk.samples for chunk in voice.stream(text, seed=seed)])
 
 
 @pytest.fixture(autouse=True)
@@ -75,6 +78,19 @@ def test_reals_are_those_of_the_whole(choir_path: Path, monkeypatch: pytest.Monk
         assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
 
 
+def test_a_stage_may_read_the_voices_input(
+    make_kokoro: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tiny one has no attention: tokens are cut in time, and the encoder makes sides alone."""
+    voice: Any = load(make_kokoro())
+    text = "ids: 5 9 12 30 7"
+    whole = voice.synthesize(text, seed=None).samples
+    assert np.array_equal(_stitched(voice, text, (1, 2), monkeypatch), whole)
+    export_stream(voice, tmp_path / "out")
+    player = run_path(str(_PLAYER))["Player"](tmp_path / "out")
+    assert sum(map(len, player.speak([0, 5, 9, 12, 30, 7, 0]))) == len(whole)
+
+
 @pytest.mark.parametrize("vocoder", ["hifigan", "vocos"])
 def test_a_chain_streams_its_last_graph(
     make_matcha: Callable[..., Path],
@@ -85,13 +101,32 @@ def test_a_chain_streams_its_last_graph(
     """Spectra become samples on the host, where frames overlap."""
     path = make_matcha(*([build_vocos()] if vocoder == "vocos" else []))
     voice: Any = compress(load(path), "int8", calibration=ids_set)
-    text, short = f"ids: {' 5 9 12 30 7' * 20}", "ids: 5 9 12"
+    text = f"ids: {' 5 9 12 30 7' * 20}"
     whole = voice.synthesize(text, seed=3).samples
     for plan in _PLANS:
         assert np.array_equal(_stitched(voice, text, plan, monkeypatch), whole)
-    # A centred Vocos cuts off half a window at the end: the last frame alone adds no sound.
-    whole = voice.synthesize(short, seed=3).samples
-    assert np.array_equal(_stitched(voice, short, (1,), monkeypatch), whole)
+
+
+@pytest.mark.parametrize("scheme", ["fp32", "int8"])
+def test_sines_of_any_length_are_those_of_the_whole(
+    make_matcha_vocos: Callable[..., Path],
+    scheme: str,
+    ids_set: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Kernels compute the last few values of a tensor one by one, with another last bit.
+
+    A centred Vocos cuts off half a window at the end, too: the last frame alone adds no sound.
+    """
+    voice: Any = load(make_matcha_vocos())
+    if scheme == "int8":
+        voice = compress(voice, scheme, calibration=ids_set)
+    for length in range(1, 30):
+        text = f"ids: {' '.join(map(str, range(1, length + 1)))}"
+        whole = voice.synthesize(text, seed=length).samples
+        for plan in ((1,), (7, 64)):
+            stitched = _stitched(voice, text, plan, monkeypatch, seed=length)
+            assert np.array_equal(stitched, whole), (length, plan)
 
 
 def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[..., Path]) -> None:
@@ -119,11 +154,10 @@ def test_a_page_plays_voices_of_one_graph(make_matcha: Callable[..., Path], tmp_
 
 def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) -> None:
     """With scales of zero, noise is none; the folder holds the unsplit voice as well."""
-    example = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
     voice: Any = load(tiny_path)
     files = export_stream(voice, tmp_path / "out")
     assert all(path.stat().st_mode & 0o044 for path in files[0].parent.iterdir()), "others may read"
-    player = run_path(str(example))["Player"](tmp_path / "out")
+    player = run_path(str(_PLAYER))["Player"](tmp_path / "out")
     call = next(voice.calibration_calls([_TEXT], seed=0))
     scales, kind = player.config["inputs"]["scales"]
     player.config["inputs"]["scales"] = ([0.0, scales[1], 0.0], kind)
