@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.graphs import make_model
 from tests.measures import graph_bytes
 from tts_compress.compression import compress
 from tts_compress.inspection.check import check_runtime
@@ -158,6 +159,28 @@ def test_every_length_is_right() -> None:
         (before,), (after,) = whole.run(None, feeds), turns.run(None, feeds)
         assert before.shape == (1, 1, 2 * length + 2)
         assert np.allclose(before, after, atol=1e-5), length
+
+
+@pytest.mark.usefixtures("short")
+def test_the_last_cosines_are_those_of_the_whole() -> None:
+    """The values that fill no packet of 16 are computed by another function."""
+    random = np.random.default_rng(0)
+    shapes = {"wide": (15, 4, 3), "last": (1, 15, 3)}
+    weights = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "wide"], ["angle"], "wide", pads=[1, 1]),
+        helper.make_node("Cos", ["angle"], ["cosine"], "cosine"),
+        helper.make_node("Conv", ["cosine", "last"], ["audio"], "last", pads=[1, 1]),
+    ]
+    inputs: dict[str, list[str | int]] = {"x": [1, 4, "n"]}
+    model = make_model(nodes, inputs, {"audio": [1, 1, "t"]}, weights, opset=15)
+    calls: Any = [{"x": random.standard_normal((1, 4, n)).astype(np.float32)} for n in (40, 90)]
+    looped = in_chunks(model, calls, "audio", "m")
+    assert len(_loops(looped)) == 1
+    whole, turns = (open_session(graph, "m", threads=1) for graph in (model, looped))
+    for length in range(1, 200):
+        feeds = {"x": random.standard_normal((1, 4, length)).astype(np.float32)}
+        assert np.array_equal(whole.run(None, feeds)[0], turns.run(None, feeds)[0]), length
 
 
 @pytest.mark.usefixtures("short")

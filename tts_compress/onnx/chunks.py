@@ -27,7 +27,7 @@ from tts_compress.onnx.graph import (
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.receptive import Context, Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds
-from tts_compress.onnx.stages import arithmetic, least_steps, widest
+from tts_compress.onnx.stages import arithmetic, least_steps, packet_steps, widest
 
 _NAME = "tts_compress.chunks"
 """Name of the loop, and what the names of all that belongs to it begin with."""
@@ -158,7 +158,15 @@ def _choose(field: Field, output: str) -> _Tail | None:
         return None
     context = field.margins(best.cut, 0)
     steps = _steps(field, best.cut, context, costs)
-    return None if steps is None else replace(best, context=context, steps=steps)
+    if steps is None:
+        return None
+    # Chunks begin and end where the packets of operators do.
+    multiple = packet_steps(field, best.cut, 0)
+    before, after, steps = (
+        multiple * ceil(count / multiple) for count in (-context.first, context.last, steps)
+    )
+    context = context._replace(first=-before, last=after)
+    return replace(best, context=context, steps=steps)
 
 
 def _steps(field: Field, cut: int, context: Context, costs: Mapping[int, float]) -> int | None:

@@ -40,10 +40,8 @@ _PACKET = 16
 """Values that Eigen computes at once for onnxruntime. The last values of a tensor that fill no
 packet are computed one by one, and their last bit may be another."""
 
-_BY_PACKETS = frozenset(
-    {"Atan", "Celu", "Cos", "Elu", "Log", "Mish", "Selu", "Sin", "Softplus", "Tan"}
-)
-"""Operators whose FP32 kernels are Eigen's."""
+_BY_PACKETS = frozenset({"Atan", "Cos", "Log", "Mish", "Sin", "Softplus"})
+"""Operators for which that was seen, onnxruntime 1.31.1."""
 
 _LEAST = 0.5
 """Share of the arithmetic that has to follow the cut: less would not be heard sooner."""
@@ -235,7 +233,7 @@ def _stages(
             helper.make_tensor_value_info(name, types[name], [None] * len(field.shape(name)))
             for name in (start, *sides)
         ]
-        multiple = _multiple(field, earlier, number)
+        multiple = packet_steps(field, earlier, number)
         least = least_steps(field, earlier, number)
         stage = Stage(
             reads=(start,),
@@ -271,7 +269,7 @@ def least_steps(field: Field, start: int, end: int) -> int:
     return least
 
 
-def _multiple(field: Field, start: int, end: int) -> int:
+def packet_steps(field: Field, start: int, end: int) -> int:
     """Return the steps of a cut whose multiples fill the packets of the operators behind it."""
     steps = field.size(field.cuts[start][0][0])
     nodes = (node for node in field.between(start, end) if node.op_type in _BY_PACKETS)
