@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.cli import main
 from tts_compress.compression import compress, is_feeds
@@ -244,6 +246,40 @@ assert audio.shape == (1, 1, 73) and numpy.isfinite(audio).all()
 """
     command = [sys.executable, "-c", program, str(folder / "vocoder.onnx")]
     subprocess.run(command, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("form", ["qoperator", "qdq"])
+def test_branches_read_what_integers_made(form: str, tmp_path: Path) -> None:
+    """Behind a `Transpose`, onnxruntime ends the process that opens the graph."""
+    random = np.random.default_rng(0)
+    weights = {name: random.standard_normal((16, 16, 3)) / 7 for name in "abcd"}
+    conv = partial(make_node, "Conv", pads=[1, 1])
+    branches = {
+        "then_branch": make_body([conv("soft c", "then")], {}, {"then": None}),
+        "else_branch": make_body([make_node("Neg", "soft", "else")], {}, {"else": None}),
+    }
+    nodes = [
+        conv("x a", "first"),
+        conv("first b", "second"),
+        make_node("LeakyRelu", "second", "soft"),
+        make_node("If", "yes", "either", **branches),
+        conv("either d", "y"),
+    ]
+    shape = [1, 16, "n"]
+    inputs: Values = {"x": shape, "yes": (onnx.TensorProto.BOOL, [])}
+    onnx.save(make_model(nodes, inputs, {"y": shape}, weights, opset=17), tmp_path / "g.onnx")
+    calls: dict[str, Any] = {f"{i}/yes": np.array(True) for i in range(4)}
+    calls |= {f"{i}/x": random.standard_normal((1, 16, 90 + i)).astype("f4") for i in range(4)}
+    np.savez(tmp_path / "feeds.npz", **calls)
+    command = ["quantize", f"onnx:{tmp_path / 'g.onnx'}", "--scheme", "int8", "--format", form]
+    command += ["--calibration", str(tmp_path / "feeds.npz"), "--quality", "fast", "--no-time"]
+    assert main([*command, "--output", str(tmp_path / "small")]) == 0
+    feeds = {"x": calls["0/x"], "yes": np.array(False)}
+    whole, small = (
+        onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(None, feeds)[0]
+        for path in (tmp_path / "g.onnx", tmp_path / "small" / "g.onnx")
+    )
+    assert snr_db(whole, small) > 20
 
 
 def test_a_file_of_arrays_is_known_by_the_end_of_its_name(tmp_path: Path) -> None:

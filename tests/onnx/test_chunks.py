@@ -184,6 +184,33 @@ def test_the_last_cosines_are_those_of_the_whole() -> None:
 
 
 @pytest.mark.usefixtures("short")
+def test_a_loop_may_read_codes_that_were_turned() -> None:
+    """Behind a `Transpose`, onnxruntime ends the process."""
+    model, (call, _) = _stretched()
+    scale, zero = np.float32(0.1), np.int8(0)
+    for name, value in (("scale", scale), ("point", zero)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
+    nodes = [
+        helper.make_node("QuantizeLinear", ["frames", "scale", "point"], ["codes"], "codes"),
+        helper.make_node("DequantizeLinear", ["codes", "scale", "point"], ["real"], "real"),
+        helper.make_node("Transpose", ["real"], ["x"], "turn", perm=[0, 2, 1]),
+    ]
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    model.graph.input[0].CopyFrom(
+        helper.make_tensor_value_info("frames", TensorProto.FLOAT, [1, "n", 6])
+    )
+    turned: Any = [{"frames": np.tile(call["x"].transpose(0, 2, 1), (1, n, 1))} for n in (1, 3)]
+    looped = in_chunks(model, turned, "audio", "m")
+    assert len(_loops(looped)) == 1
+    before, after = (
+        open_session(graph, "m", threads=1).run(None, turned[1])[0] for graph in (model, looped)
+    )
+    assert np.allclose(before, after, atol=1e-5)
+    assert {node.op_type for node in joined(looped).graph.node} >= {"ConvTranspose", "Conv"}
+
+
+@pytest.mark.usefixtures("short")
 def test_what_is_read_beside_the_sound_stays_outside() -> None:
     """Only what follows it is in the loop."""
     model, calls = _stretched(read_again="wide")

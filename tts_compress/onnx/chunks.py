@@ -19,6 +19,7 @@ from tts_compress.onnx.graph import (
     ancestors,
     copy_model,
     element_types,
+    fence_bodies,
     rename_read,
     set_nodes,
     standard_opset,
@@ -113,7 +114,10 @@ def in_chunks(
     inputs = [{n: array for n, array in call.items() if n in names} for call in calls]
     field = walk(Graph(copy_model(model)), observe_shapes(fed, inputs, spec), [output])
     tail = _choose(field, output)
-    return model if tail is None else _looped(model, field, tail, output)
+    if tail is None:
+        return model
+    graph = Graph(_looped(model, field, tail, output))
+    return graph.finish() if fence_bodies(graph) else graph.model
 
 
 def joined(model: onnx.ModelProto) -> onnx.ModelProto:

@@ -381,6 +381,35 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
     return names
 
 
+_MOVES = frozenset(
+    {"Dropout", "Identity", "MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+"""Operators that onnxruntime takes a `DequantizeLinear` past."""
+
+
+def fence_bodies(graph: Graph) -> int:
+    """Have branches and loop bodies read a copy of dequantized codes that were moved.
+
+    Where they read the moved codes themselves, onnxruntime (1.31.1, QDQPropagationTransformer) ends
+    the process: it looks for the tensor among the inputs of the operator that has the body.
+
+    Returns:
+        The number of copies.
+    """
+    copies = 0
+    for node in [node for node in graph.nodes if bodies(node)]:
+        for tensor in sorted(tensors_read(node).difference(node.input)):
+            maker = graph.producer(tensor)
+            while maker is not None and maker.op_type in _MOVES:
+                maker = graph.producer(maker.input[0])
+            if maker is None or maker.op_type != "DequantizeLinear":
+                continue
+            if graph.constant(maker.input[0]) is None:
+                graph.redirect(tensor, graph.make("Max", [tensor], f"{tensor}.copy"), [node])
+                copies += 1
+    return copies
+
+
 def reach(tensors: Iterable[str], sources: Callable[[str], Iterable[str]]) -> list[str]:
     """Return tensors and all tensors they are computed from, given the direct sources of each."""
     reached, waiting = dict[str, None](), list(tensors)

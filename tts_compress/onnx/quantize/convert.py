@@ -14,7 +14,7 @@ from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.quantize import operators
@@ -296,6 +296,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)
     add_height(graph, conversion.graph, decisions, conversion.lengths)
+    fence_bodies(graph)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
