@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+_REACH = 9
+"""Samples on either side that the last layer of a small graph reads."""
+
 _TEXTS = ("Hi.", "Good day to you.", "The quick brown fox jumps over the lazy dog, and runs away.")
 
 
@@ -114,13 +117,13 @@ def test_a_graph_of_little_memory_stays_as_it_is() -> None:
     assert in_chunks(model, calls, "audio", "m") is model
 
 
-def _stretched(read_again: str = "") -> tuple[onnx.ModelProto, list[Any]]:
+def _stretched(read_again: str = "", pads: int = _REACH) -> tuple[onnx.ModelProto, list[Any]]:
     """Return a graph that doubles the length between two convolutions, and inputs of two calls."""
     random = np.random.default_rng(0)
     weights = {
         "up": random.standard_normal((6, 4, 4)),
         "near": random.standard_normal((4, 4, 7)),
-        "last": random.standard_normal((1, 4, 3)),
+        "last": random.standard_normal((1, 4, 2 * _REACH + 1)),
     }
     nodes = [
         helper.make_node("ConvTranspose", ["x", "up"], ["wide"], "up", strides=[2]),
@@ -128,7 +131,7 @@ def _stretched(read_again: str = "") -> tuple[onnx.ModelProto, list[Any]]:
             "Conv", ["wide", "near"], ["near_out"], "near", pads=[9, 9], dilations=[3]
         ),
         helper.make_node("LeakyRelu", ["near_out"], ["soft"], "soft"),
-        helper.make_node("Conv", ["soft", "last"], ["audio"], "last", pads=[1, 1]),
+        helper.make_node("Conv", ["soft", "last"], ["audio"], "last", pads=[pads, pads]),
     ]
     values: dict[str, list[str | int | None]] = {"audio": ["b", 1, "t"]}
     if read_again:
@@ -147,30 +150,34 @@ def _stretched(read_again: str = "") -> tuple[onnx.ModelProto, list[Any]]:
 
 
 @pytest.mark.usefixtures("short")
-def test_every_length_is_right() -> None:
-    """Shorter than a chunk, a step longer, and with an end that no hop makes."""
-    model, calls = _stretched()
+@pytest.mark.parametrize("pads", [_REACH, 0])
+def test_every_length_is_right(pads: int) -> None:
+    """Shorter than a chunk, a step longer; with an end that no hop makes; with no padding."""
+    model, calls = _stretched(pads=pads)
     looped = in_chunks(model, calls, "audio", "m")
     assert len(_loops(looped)) == 1
     whole, turns = (open_session(graph, "m", threads=1) for graph in (model, looped))
     random = np.random.default_rng(1)
-    for length in range(1, 4 * _steps(looped) + 3):
+    for length in range(_REACH, 4 * _steps(looped) + 30):
         feeds = {"x": random.standard_normal((1, 6, length)).astype(np.float32)}
         (before,), (after,) = whole.run(None, feeds), turns.run(None, feeds)
-        assert before.shape == (1, 1, 2 * length + 2)
-        assert np.allclose(before, after, atol=1e-5), length
+        assert before.shape == (1, 1, 2 * length + 2 * pads + 2 - 2 * _REACH)
+        assert np.array_equal(before, after), length
 
 
 @pytest.mark.usefixtures("short")
-def test_the_last_cosines_are_those_of_the_whole() -> None:
-    """The values that fill no packet of 16 are computed by another function."""
+@pytest.mark.parametrize("last", ["Conv", "ConvTranspose"])
+def test_every_last_bit_is_that_of_the_whole(last: str) -> None:
+    """Values that fill no packet of 16 cosines, and products of one column, take other kernels."""
     random = np.random.default_rng(0)
-    shapes = {"wide": (15, 4, 3), "last": (1, 15, 3)}
+    shapes = {"wide": (15, 4, 1), "last": (1, 15, 3) if last == "Conv" else (15, 1, 4)}
     weights = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    sides: dict[str, Any]
+    curve, sides = ("Cos", {"pads": [1, 1]}) if last == "Conv" else ("Abs", {"strides": [4]})
     nodes = [
-        helper.make_node("Conv", ["x", "wide"], ["angle"], "wide", pads=[1, 1]),
-        helper.make_node("Cos", ["angle"], ["cosine"], "cosine"),
-        helper.make_node("Conv", ["cosine", "last"], ["audio"], "last", pads=[1, 1]),
+        helper.make_node("Conv", ["x", "wide"], ["angle"], "wide"),
+        helper.make_node(curve, ["angle"], ["curve"], "curve"),
+        helper.make_node(last, ["curve", "last"], ["audio"], "last", **sides),
     ]
     inputs: dict[str, list[str | int]] = {"x": [1, 4, "n"]}
     model = make_model(nodes, inputs, {"audio": [1, 1, "t"]}, weights, opset=15)

@@ -8,6 +8,7 @@ again than one. Where to cut is chosen for the least arithmetic.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, inf, prod
 from operator import mul
@@ -35,6 +36,9 @@ _WIDE = 65
 rows on one thread, as with any more; with fewer, blocks are deeper and the last bit is another."""
 
 _DEEP = 128
+
+_FEW = 2
+"""Fewest columns of any product: with one, another kernel sums in another order."""
 
 _PACKET = 16
 """Values that Eigen computes at once for onnxruntime. The last values of a tensor that fill no
@@ -253,10 +257,12 @@ def _stages(
 
 
 def least_steps(field: Field, start: int, end: int) -> int:
-    """Return the fewest steps of a cut with which sums of FP32 do not depend on their number."""
-    steps, least = field.size(field.cuts[start][0][0]), 1
+    """Return the fewest steps of a cut with which FP32 sums are those of more, none being empty."""
+    cut = field.cuts[start][0][0]
+    steps, least = field.size(cut), 1
     for node in field.between(start, end):
         output, source = node.output[0], node.input[0]
+        least = max(least, *(_first_step(field, cut, name) for name in node.output))
         if node.op_type == "ConvTranspose":
             columns, depth = field.size(source), field.shape(source)[1]
         elif node.op_type in {"Conv", "FusedConv"}:
@@ -264,9 +270,21 @@ def least_steps(field: Field, start: int, end: int) -> int:
             depth = int(arithmetic(field, node) / prod(field.shape(output)))
         else:
             continue
-        if depth > _DEEP:  # a column more or less at the ends is made up for by rounding up
-            least = max(least, ceil((_WIDE + 1) * steps / columns))
+        # A column more or less at the ends is made up for by rounding up.
+        least = max(least, ceil(((_WIDE if depth > _DEEP else _FEW) + 1) * steps / columns))
     return least
+
+
+def _first_step(field: Field, cut: str, tensor: str) -> int:
+    """Return the fewest steps of a cut with which a tensor behind it has a step."""
+    axis, begin = field.axis(tensor), field.axis(cut)
+    if axis is None or begin is None:
+        return 1
+    (short, longer), (first, second) = (
+        [shape[at] for shape in field.shapes[name]] for name, at in ((tensor, axis), (cut, begin))
+    )
+    rate = Fraction(longer - short, second - first)
+    return ceil((1 - (short - first * rate)) / rate)
 
 
 def packet_steps(field: Field, start: int, end: int) -> int:
