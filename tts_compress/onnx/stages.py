@@ -290,8 +290,9 @@ def _first_step(field: Field, cut: str, tensor: str) -> int:
 def packet_steps(field: Field, start: int, end: int) -> int:
     """Return the steps of a cut whose multiples fill the packets of the operators behind it."""
     steps = field.size(field.cuts[start][0][0])
-    nodes = (node for node in field.between(start, end) if node.op_type in _BY_PACKETS)
-    return max((_PACKET * ceil(steps / field.size(n.output[0])) for n in nodes), default=1)
+    packed = (n.output[0] for n in field.between(start, end) if n.op_type in _BY_PACKETS)
+    sizes = (field.size(tensor) for tensor in packed if field.is_timed(tensor))
+    return max((_PACKET * ceil(steps / size) for size in sizes), default=1)
 
 
 def widest(field: Field, start: int, end: int) -> int:
