@@ -15,7 +15,7 @@ from benchmarks.gpu.probe import Probe, held_bytes
 from benchmarks.networks.contestants import make_scheme
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.timing import speed, take_turns
-from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.recipe import schemes_of
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 

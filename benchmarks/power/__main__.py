@@ -36,8 +36,8 @@ from benchmarks.sound.analysis import read_values
 from tts_compress.artifact import write_text_atomically
 from tts_compress.config import data_names, word_errors_file
 from tts_compress.evaluation.analysis import analyze, find_recognizer
-from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.gates import read_gates
+from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors

@@ -18,8 +18,8 @@ from tts_compress.errors import QuantizationError, RecipeError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.onnx.quantize.convert import count_operators
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 

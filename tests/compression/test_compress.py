@@ -16,8 +16,8 @@ from tts_compress.errors import ModelError, QuantizationError, RecipeError, Sche
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
-from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import schemes_of
 
 _TEXTS = ("Yes.", "Good day.", "Hello there.", "Please call Stella. Ask her to bring these.")
 _SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]

@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 
 from tts_compress import compress, environment, find_recipe
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError, TTSCompressWarning
-from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.recipe import schemes_of
 from tts_compress.torch.decisions import decide
 from tts_compress.torch.layers.base import CompressedLayer
 

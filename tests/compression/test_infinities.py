@@ -14,8 +14,8 @@ from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session, run_session
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 

@@ -17,9 +17,8 @@ from tts_compress.models.base import GraphModel
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 
 _JOB = Job(seed=0, progress=Silent())
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, audio_sha256, write_float_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import analysis
 from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.store import Store
 
 

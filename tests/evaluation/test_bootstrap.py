@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_compress.evaluation.bootstrap import (
+from tts_compress.evaluation.intervals import (
     FEWEST_CHANGED,
     FEWEST_TEXTS,
     compare_times,

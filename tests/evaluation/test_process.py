@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from tts_compress.audio import read_wav
+from tts_compress.audio import audio_sha256, read_wav
 from tts_compress.errors import EvaluationError, TextError
 from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation import worker as program
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.samples import audio_sha256
 from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:

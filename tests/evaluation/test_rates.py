@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tts_compress.evaluation.rates import effective_size, paired_test, rate_bound, rate_interval
+from tts_compress.evaluation.intervals import effective_size, paired_test, rate_bound, rate_interval
 
 
 def _tail(count: int, size: int, rate: float) -> float:

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.evaluation.subjects import make_subject
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.errors import TextError
 from tts_compress.evaluation.pairs import disturb
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import Subject

@@ -23,7 +23,7 @@ from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.models.base import LanguageModel, LatentModel, TorchModel
 from tts_compress.models.execution import Execution
-from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
 """Schemes that train, or choose codes by an algorithm, which has tests of its own."""

@@ -161,8 +161,7 @@ def deployed() -> Callable[..., dict[str, Agreement]]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
         from tts_compress.qat.prepare import convert_qat, prepare_qat
-        from tts_compress.qat.recorded_calls import record_calls
-        from tts_compress.qat.training import call_task
+        from tts_compress.qat.training import call_task, record_calls
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(

@@ -8,9 +8,8 @@ from torch import Tensor, nn
 from tts_compress import find_recipe
 from tts_compress.models.base import Call, Objective
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.recorded_calls import RecordedCalls, compared_outputs
-from tts_compress.qat.task import TrainingTask, held_out_indices
-from tts_compress.qat.training import call_task
+from tts_compress.qat.task import TrainingTask, compared_outputs, held_out_indices
+from tts_compress.qat.training import RecordedCalls, call_task
 
 
 def _task(objective: Objective, teacher: nn.Module, call: Call) -> TrainingTask:

@@ -17,7 +17,7 @@ from tts_compress.compression import compress_trained
 from tts_compress.errors import MissingExtraError, QuantizationError, RecipeError, SchemeError
 from tts_compress.models.base import GraphModel
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer
 
 _QUICK = ["--steps", "4", "--batch-size", "2", "--threads", "1", "--learning-rate", "1e-5"]

@@ -8,7 +8,7 @@ import torch
 
 from tts_compress.qat import trainer
 from tts_compress.qat.trainer import matmul_precision
-from tts_compress.torch.gpu import gpu_load
+from tts_compress.torch.devices import gpu_load
 
 _CPU = torch.device("cpu")
 

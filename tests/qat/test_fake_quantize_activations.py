@@ -16,7 +16,7 @@ from tts_compress.qat.fake_quantize import (
 )
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
-from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.base import activation_codes
 from tts_compress.torch.observe import add_sample, observe_ranges
 
 

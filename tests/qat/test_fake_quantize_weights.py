@@ -12,8 +12,7 @@ from tts_compress.qat.fake_quantize import (
     disable_observer,
     switch_fake_quant,
 )
-from tts_compress.torch.layers.base import layer_state
-from tts_compress.torch.layers.codes import from_rows, pack_nibbles
+from tts_compress.torch.layers.base import from_rows, layer_state, pack_nibbles
 from tts_compress.torch.layers.geometry import Geometry
 
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tts_compress.errors import ArtifactError
+from tts_compress.qat.optimization import CHECKPOINT_NAME
 from tts_compress.qat.options import TrainingOptions, TrainingRun
-from tts_compress.qat.state import CHECKPOINT_NAME
 from tts_compress.qat.trainer import read_log
 
 

@@ -22,10 +22,9 @@ from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.progress import Silent
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.recorded_calls import RecordedCalls, record_calls
 from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.trainer import read_log
-from tts_compress.qat.training import call_task, train_system
+from tts_compress.qat.training import RecordedCalls, call_task, record_calls, train_system
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.layers.base import CompressedLayer
 

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 
 from tts_compress.errors import RecipeError, SchemeError
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.recipes.recipe import Calibration, Rule
+from tts_compress.recipes.recipe import Calibration, Rule, find_recipe
 
 _FILE = """
 version = 1

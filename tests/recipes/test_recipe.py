@@ -10,9 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tts_compress.errors import RecipeError, SchemeError
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
+from tts_compress.recipes.recipe import (
+    Calibration,
+    Recipe,
+    Rule,
+    find_recipe,
+    read_calibration_set,
+    schemes_of,
+)
 
 _RECIPE = """
 version = 1

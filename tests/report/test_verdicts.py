@@ -9,11 +9,12 @@ import pytest
 
 from tts_compress.evaluation import Gate, Gates, Verdict, read_gates
 from tts_compress.evaluation import gate as judge
-from tts_compress.report.markdown import escape, render_markdown
-from tts_compress.report.verdicts import (
+from tts_compress.report.markdown import (
     annotation_lines,
     conclusion,
+    escape,
     render_junit,
+    render_markdown,
     render_verdicts,
     result_line,
 )

@@ -7,8 +7,7 @@ import pytest
 
 from tts_compress.models import open_model
 from tts_compress.onnx.quantize.decisions import decide
-from tts_compress.recipes.family import find_recipe, scheme_of
-from tts_compress.recipes.recipe import find_groups
+from tts_compress.recipes.recipe import find_groups, find_recipe, scheme_of
 from tts_compress.search.choices import (
     BASELINE,
     SCHEME,

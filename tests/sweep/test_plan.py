@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tts_compress.errors import TTSCompressError
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.run import name_voices, parse_share
 

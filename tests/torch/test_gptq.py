@@ -16,7 +16,7 @@ from tts_compress.models.base import Speaking
 from tts_compress.numerics.weights import PAIR_LIMIT, gptq, neighbour_sums, round_weight
 from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
-from tts_compress.torch.layers.codes import group_scales, round_groups
+from tts_compress.torch.layers.base import group_scales, round_groups
 from tts_compress.torch.layers.floating import Int8WeightOnly
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.observe import observe_moments

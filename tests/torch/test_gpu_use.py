@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tts_compress.environment import describe_environment, describe_gpus
-from tts_compress.torch.gpu import gpu_activity, gpu_load, start_clock, watched
+from tts_compress.torch.devices import gpu_activity, gpu_load, start_clock, watched
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 
@@ -103,7 +103,7 @@ def test_a_log_has_memory_and_activity_of_a_gpu() -> None:
 
 
 def test_activity_is_the_mean_over_a_block(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tts_compress.torch.gpu._EVERY_S", 0.001)
+    monkeypatch.setattr("tts_compress.torch.devices._EVERY_S", 0.001)
     with watched(CUDA) as use:
         while nvml.readings < 3:
             pass

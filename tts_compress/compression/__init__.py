@@ -26,8 +26,8 @@ from tts_compress.onnx.quantize.convert import (
     prepare_conversion,
 )
 from tts_compress.progress import Progress, default_progress
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -291,7 +291,7 @@ def _compress_graph(
     # A graph of nothing but durations has no integers to learn.
     learns = not bench.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
     if job.training is not None and learns:
-        from tts_compress.qat.training import train_graph
+        from tts_compress.qat.graph.task import train_graph
 
         conversion, trained = train_graph(
             conversion,

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from threadpoolctl import threadpool_limits
 
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.config import Config, describe_problems, parse_config
 from tts_compress.errors import EvaluationError, ModelError, RecipeError, raising
 from tts_compress.evaluation.analysis import find_recognizer
@@ -32,7 +32,6 @@ from tts_compress.evaluation.result import (
     ModelIdentity,
 )
 from tts_compress.evaluation.run import completed, judge
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
 from tts_compress.evaluation.store import Store, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.folders import make_directory

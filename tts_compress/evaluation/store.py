@@ -30,12 +30,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.audio import read_wav
+from tts_compress.audio import audio_sha256, read_wav
 from tts_compress.config import Config
 from tts_compress.environment import code_hash
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import audio_sha256
 from tts_compress.folders import exclusive_folder, make_directory, temporary_folder
 
 _Piece = TypeVar("_Piece", bound=BaseModel)

@@ -12,7 +12,7 @@ import pytest
 from tests.evaluation.subjects import make_subject
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions
-from tts_compress.evaluation.bootstrap import FEWEST_PROCESSES
+from tts_compress.evaluation.intervals import FEWEST_PROCESSES
 from tts_compress.evaluation.metrics.cost import METRICS, compare_timings, real_time_factor
 from tts_compress.evaluation.stages import FreshProcess, Timings, choose_texts, time_models
 

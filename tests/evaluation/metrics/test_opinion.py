@@ -9,11 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, finite_samples, read_wav
 from tts_compress.evaluation.metrics import opinion
 from tts_compress.evaluation.metrics.opinion import METRICS, OpinionNetworks, open_networks
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import finite_samples
 from tts_compress.numerics.spectra import slaney_filters
 
 _NAMES = ("dnsmos_signal", "dnsmos_background", "dnsmos_overall", "dnsmos_p808", "plcmos")

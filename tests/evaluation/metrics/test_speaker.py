@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.audio import Audio, finite_samples, read_wav, write_wav
 from tts_compress.evaluation.metrics import speaker
 from tts_compress.evaluation.metrics.speaker import METRICS, open_encoder, split_parts
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.base import Prompt, Speaking
 
 Samples: TypeAlias = npt.NDArray[np.float32]

@@ -13,7 +13,7 @@ from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.models import load
 from tts_compress.models.f5.model import F5Model
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 _TEXT = "hello there, this is a text."
 _BLOCKS = 2 * 7

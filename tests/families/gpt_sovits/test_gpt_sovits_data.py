@@ -22,7 +22,7 @@ from tts_compress.models.gpt_sovits.source import (
     sample_rate_of,
 )
 from tts_compress.models.options import split_location
-from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 torch = pytest.importorskip("torch")
 

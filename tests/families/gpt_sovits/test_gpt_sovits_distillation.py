@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tts_compress.compression import compress
-from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
-from tts_compress.qat.task import objective_terms
+from tts_compress.qat.task import compared_outputs, objective_terms, repeatable
+from tts_compress.qat.training import CallRecorder
 
 if TYPE_CHECKING:
     from tts_compress.models.base import Call, Objective

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tts_compress.compression import compress
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
-from tts_compress.qat.recorded_calls import CallRecorder, compared_outputs, repeatable
+from tts_compress.qat.task import compared_outputs, repeatable
+from tts_compress.qat.training import CallRecorder
 
 if TYPE_CHECKING:
     from tts_compress.models.base import Call, Objective

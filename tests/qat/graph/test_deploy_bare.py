@@ -26,7 +26,7 @@ from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.options import TrainingOptions, TrainingRun  # noqa: E402
 from tts_compress.qat.task import TrainingTask  # noqa: E402
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 _LENGTHS = (90, 150, 40)
 

@@ -17,7 +17,7 @@ from tts_compress.compression import compress_trained  # noqa: E402
 from tts_compress.models import open_model  # noqa: E402
 from tts_compress.models.base import OnnxGraph  # noqa: E402
 from tts_compress.onnx.precision import length_outputs  # noqa: E402
-from tts_compress.qat.graph.subgraph import find_passage, last_part  # noqa: E402
+from tts_compress.qat.graph.network import find_passage, last_part  # noqa: E402
 from tts_compress.qat.options import TrainingOptions, TrainingRun  # noqa: E402
 from tts_compress.qat.trainer import read_log  # noqa: E402
 

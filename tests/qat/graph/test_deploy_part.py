@@ -17,8 +17,8 @@ from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import open_model  # noqa: E402
 from tts_compress.models.base import OnnxGraph  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
-from tts_compress.qat.graph.network import is_trainable  # noqa: E402
-from tts_compress.qat.graph.subgraph import last_part  # noqa: E402
+from tts_compress.qat.graph.network import last_part  # noqa: E402
+from tts_compress.qat.graph.operators import is_trainable  # noqa: E402
 from tts_compress.qat.options import TrainingOptions, TrainingRun  # noqa: E402
 
 _CHANNELS, _UNITS = 32, 64

@@ -26,10 +26,10 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
 )
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.graph.network import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
-from tts_compress.qat.graph.subgraph import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.task import log_mel_loss, waveform_loss  # noqa: E402
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Calibration

@@ -23,8 +23,8 @@ from tts_compress.onnx.noise import feed_noise  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.rewrite import rewrite  # noqa: E402
-from tts_compress.qat.graph.network import GraphNetwork  # noqa: E402
-from tts_compress.qat.graph.subgraph import (  # noqa: E402
+from tts_compress.qat.graph.network import (  # noqa: E402
+    GraphNetwork,
     Subgraph,
     extract_subgraph,
     last_part,
@@ -32,7 +32,7 @@ from tts_compress.qat.graph.subgraph import (  # noqa: E402
 )
 
 if TYPE_CHECKING:
-    from tts_compress.qat.graph.subgraph import Subgraph
+    from tts_compress.qat.graph.network import Subgraph
 
 _TEXT = "A quick test of the whole path."
 

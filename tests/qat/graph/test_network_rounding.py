@@ -22,14 +22,14 @@ from tts_compress.onnx.quantize.convert import Conversion, convert  # noqa: E402
 from tts_compress.onnx.quantize.decisions import decide, static_outputs  # noqa: E402
 from tts_compress.onnx.quantize.prepare import prepare  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
-from tts_compress.qat.graph.student import (  # noqa: E402
-    build_student,
-    plan_rounding,
-)
-from tts_compress.qat.graph.subgraph import (  # noqa: E402
+from tts_compress.qat.graph.network import (  # noqa: E402
     Subgraph,
     extract_subgraph,
     last_part,
+)
+from tts_compress.qat.graph.student import (  # noqa: E402
+    build_student,
+    plan_rounding,
 )
 from tts_compress.recipes.formats import Observer  # noqa: E402
 from tts_compress.recipes.recipe import Calibration  # noqa: E402

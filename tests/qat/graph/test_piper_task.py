@@ -32,7 +32,7 @@ from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.optimization import joined  # noqa: E402
 from tts_compress.qat.task import Example, TrainingTask  # noqa: E402
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import nn

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations
 from tts_compress import compress, load_module, save_module
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, stored_bytes, write_root
 

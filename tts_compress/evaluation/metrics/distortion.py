@@ -33,7 +33,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.intervals import text_interval
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import RECORDINGS
