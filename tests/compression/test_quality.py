@@ -9,9 +9,8 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
-from tts_compress.compression.manifest import Job
 from tts_compress.compression.quality import Option, choose, next_budget, select
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.precision import length_outputs

@@ -13,7 +13,7 @@ from tts_compress.evaluation.metrics.distortion import summarize
 from tts_compress.evaluation.pairs import OTHER_SEEDS
 from tts_compress.evaluation.run import evaluate
 from tts_compress.models import load
-from tts_compress.numerics.distortion import observe
+from tts_compress.numerics.spectra import observe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,12 +11,11 @@ import pytest
 from tests.measures import TIMED
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite
-from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.stages import read_timed, time_pair
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Analyzer, Store
 from tts_compress.evaluation.subject import open_subject
 
 if TYPE_CHECKING:

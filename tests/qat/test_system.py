@@ -13,9 +13,8 @@ from torch import Tensor, nn
 from tests.texts import write_set
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
-from tts_compress.compression.manifest import describe
 from tts_compress.compression.modules import speaking
-from tts_compress.compression.workbench import read_texts
+from tts_compress.compression.workbench import describe, read_texts
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
 from tts_compress.models.base import Objective, Speaking, Tokens
 from tts_compress.models.speakers import NO_SPEAKERS

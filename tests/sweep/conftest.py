@@ -13,8 +13,8 @@ import pytest
 
 from tts_compress.artifact import Manifest, Source, sha256_of, with_files
 from tts_compress.evaluation import EvaluationOptions
-from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
+from tts_compress.evaluation.store import Analyzer
 from tts_compress.recipes.recipe import find_recipe
 from tts_compress.sweep.executors import Outcome, Task
 from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings

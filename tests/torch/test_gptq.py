@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tests.rules import make_recipe
 from tts_compress.compression import compress
-from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
+from tts_compress.compression.workbench import Job
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import Speaking
 from tts_compress.numerics.weights import PAIR_LIMIT, gptq, neighbour_sums, round_weight

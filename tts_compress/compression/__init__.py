@@ -12,9 +12,16 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.comparison import TEXTS, check_converted, run_original, verify
-from tts_compress.compression.manifest import Job, describe, join_manifests
 from tts_compress.compression.quality import choose
-from tts_compress.compression.workbench import Workbench, is_feeds, open_calibration, trial_feeds
+from tts_compress.compression.workbench import (
+    Job,
+    Workbench,
+    describe,
+    is_feeds,
+    join_manifests,
+    open_calibration,
+    trial_feeds,
+)
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel

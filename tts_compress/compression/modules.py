@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from tts_compress.artifact import LayerRecord, Manifest, Source
-from tts_compress.compression.manifest import Job, describe
-from tts_compress.compression.workbench import read_texts
+from tts_compress.compression.workbench import Job, describe, read_texts
 from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,

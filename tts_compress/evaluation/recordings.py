@@ -18,7 +18,6 @@ from threadpoolctl import threadpool_limits
 from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.config import Config, describe_problems, parse_config
 from tts_compress.errors import EvaluationError, ModelError, RecipeError, raising
-from tts_compress.evaluation.analysis import find_recognizer
 from tts_compress.evaluation.blame import blame_of, column_values
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics.distortion import lacks_renderings
@@ -32,7 +31,7 @@ from tts_compress.evaluation.result import (
     ModelIdentity,
 )
 from tts_compress.evaluation.run import completed, judge
-from tts_compress.evaluation.store import Store, open_store
+from tts_compress.evaluation.store import Store, find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.folders import make_directory
 from tts_compress.progress import Stopwatch

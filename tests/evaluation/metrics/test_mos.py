@@ -13,11 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import find_analyzer
 from tts_compress.evaluation.metrics import opinion
 from tts_compress.evaluation.metrics.opinion import METRICS
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.run import evaluate
+from tts_compress.evaluation.store import find_analyzer
 from tts_compress.evaluation.suite import Suite
 
 _MEASURE = opinion._USERS

@@ -11,8 +11,7 @@ import pytest
 
 from tests.families.damage import alter, edit_weights, pickle_weights, remove, write
 from tts_compress.errors import ModelError, TextError
-from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import ParlerOptions, load_tokenizers
+from tts_compress.models.parler.model import ParlerModel, ParlerOptions, load_tokenizers
 
 TEXT = "please call again at ten"
 

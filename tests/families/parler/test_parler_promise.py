@@ -10,7 +10,7 @@ import pytest
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
 from tts_compress import find_recipe, load
-from tts_compress.models.parler.network import ParlerOptions
+from tts_compress.models.parler.model import ParlerOptions
 from tts_compress.progress import Silent
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")

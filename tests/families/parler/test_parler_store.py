@@ -13,8 +13,12 @@ from tests.families.conformance import compressed
 from tts_compress import find_recipe
 from tts_compress.artifact import read_manifest
 from tts_compress.models.base import Prompt
-from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import ParlerOptions, build_skeleton, load_packages
+from tts_compress.models.parler.model import (
+    ParlerModel,
+    ParlerOptions,
+    build_skeleton,
+    load_packages,
+)
 
 TEXT = "please call again at ten"
 

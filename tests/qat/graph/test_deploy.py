@@ -17,8 +17,7 @@ from tests.measures import snr_db
 torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
-from tts_compress.compression.manifest import describe  # noqa: E402
-from tts_compress.compression.workbench import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import describe, open_calibration  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402

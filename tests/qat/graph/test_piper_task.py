@@ -19,8 +19,7 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord  # noqa: E402
 from tts_compress.compression import compress  # noqa: E402
-from tts_compress.compression.manifest import describe  # noqa: E402
-from tts_compress.compression.workbench import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import describe, open_calibration  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402

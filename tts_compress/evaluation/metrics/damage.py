@@ -21,8 +21,7 @@ from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.numerics import faults
-from tts_compress.numerics.faults import Places, Wave
-from tts_compress.numerics.gaps import Alignment, align_audio
+from tts_compress.numerics.faults import Alignment, Places, Wave, align_audio
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.pitch import pitch_change
 from tts_compress.numerics.spectra import same_timing
