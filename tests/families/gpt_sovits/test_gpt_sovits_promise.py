@@ -16,7 +16,6 @@ from tests.families.conformance import FamilyPromises
 from tts_compress import load
 from tts_compress.cli import main
 from tts_compress.compression import compress
-from tts_compress.inspection.components import _torch_seconds
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.qat.task import compared_outputs, objective_terms, repeatable
@@ -149,14 +148,6 @@ def test_a_model_is_compressed_and_speaks(
     assert small.manifest.scheme == "int8"
 
 
-def test_the_time_of_speaking_is_the_components(tiny: GptSovitsModel) -> None:
-    """The language model's, too, whose methods upstream calls by names of its own."""
-    seconds = _torch_seconds(tiny, "please call again at ten", 0)
-    assert {"t2s", "vits.enc_p", "vits.flow", "vits.dec", "vits.ref_enc"} <= seconds.keys()
-    assert all(spent > 0 for spent in seconds.values())
-    assert seconds["t2s"] > seconds["vits.ref_enc"]  # fifty steps to one
-
-
 def test_two_files_name_a_model(tiny_config: Path, official: Official, tmp_path: Path) -> None:
     """Text and speech encoder are then the clone's, which lacks them here: an error reports it."""
     t2s, sovits = tiny_config.with_name("t2s.ckpt"), tiny_config.with_name("sovits.pth")
@@ -170,9 +161,6 @@ def test_two_files_name_a_model(tiny_config: Path, official: Official, tmp_path:
     spec = f"gpt-sovits:{t2s},{sovits}"
     assert main(["quantize", spec, "--output", str(tmp_path / "out")]) == 2
     assert not (tmp_path / "out").exists()
-
-
-TEXT = "one two three"
 
 
 def _run(model: GptSovitsModel, root: Any) -> None:
