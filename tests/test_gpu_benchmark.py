@@ -16,13 +16,7 @@ from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import run
 from benchmarks.gpu.__main__ import describe_results, file_stem, markdown
 from benchmarks.gpu.probe import CudaProbe, held_bytes
-from benchmarks.gpu.run import (
-    CONTESTANTS,
-    Choice,
-    Measured,
-    bench_network,
-    prepare_contestant,
-)
+from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network, prepare_contestant
 from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
 

@@ -21,14 +21,7 @@ from tts_compress.search.choices import (
     selections,
 )
 from tts_compress.search.measure import MeasuredDamage
-from tts_compress.search.outcome import (
-    Point,
-    Prediction,
-    Row,
-    Sensitivity,
-    find_front,
-    judge_words,
-)
+from tts_compress.search.outcome import Point, Prediction, Row, Sensitivity, find_front, judge_words
 from tts_compress.search.sensitivity import single_graph
 
 

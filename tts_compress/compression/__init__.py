@@ -26,12 +26,7 @@ from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
-from tts_compress.onnx.quantize.convert import (
-    STAGE,
-    choose_eight_bits,
-    convert,
-    prepare_conversion,
-)
+from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
 from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of

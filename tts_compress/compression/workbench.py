@@ -49,12 +49,7 @@ from tts_compress.onnx.quantize.convert import (
     make_residuals_float,
     observed_tensors,
 )
-from tts_compress.onnx.quantize.decisions import (
-    Decision,
-    decide,
-    follow_weights,
-    static_outputs,
-)
+from tts_compress.onnx.quantize.decisions import Decision, decide, follow_weights, static_outputs
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
 from tts_compress.progress import Progress, Silent

@@ -17,13 +17,7 @@ from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, Measure, find_measures, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.stages import (
-    TimedModels,
-    Timings,
-    read_timed,
-    synthesize,
-    time_models,
-)
+from tts_compress.evaluation.stages import TimedModels, Timings, read_timed, synthesize, time_models
 from tts_compress.evaluation.store import Analyzer, Store, Synthesis, SynthesisJob, analyze
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite

@@ -24,12 +24,7 @@ from tts_compress.evaluation.metrics.distortion import lacks_renderings
 from tts_compress.evaluation.metrics.error_rates import find_doubts
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import AudioPairs
-from tts_compress.evaluation.result import (
-    RECORDINGS,
-    BlamedPart,
-    Evaluation,
-    ModelIdentity,
-)
+from tts_compress.evaluation.result import RECORDINGS, BlamedPart, Evaluation, ModelIdentity
 from tts_compress.evaluation.run import completed, judge
 from tts_compress.evaluation.store import Store, find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite

@@ -10,11 +10,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Tokens
-from tts_compress.models.gpt_sovits.model import (
-    ROLES,
-    join_segments,
-    score_tokens,
-)
+from tts_compress.models.gpt_sovits.model import ROLES, join_segments, score_tokens
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsOptions,
     GptSovitsSettings,

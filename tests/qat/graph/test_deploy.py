@@ -29,13 +29,8 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
 from tts_compress.qat.graph import task as graph_training  # noqa: E402
-from tts_compress.qat.graph.network import (  # noqa: E402
-    voice_subgraph,
-)
-from tts_compress.qat.graph.student import (  # noqa: E402
-    build_student,
-    learned_conversion,
-)
+from tts_compress.qat.graph.network import voice_subgraph  # noqa: E402
+from tts_compress.qat.graph.student import build_student, learned_conversion  # noqa: E402
 from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:

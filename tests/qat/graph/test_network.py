@@ -38,10 +38,7 @@ from tts_compress.qat.graph.network import (  # noqa: E402
     last_part,
     voice_subgraph,
 )
-from tts_compress.qat.graph.student import (  # noqa: E402
-    build_student,
-    plan_rounding,
-)
+from tts_compress.qat.graph.student import build_student, plan_rounding  # noqa: E402
 from tts_compress.recipes.formats import Observer  # noqa: E402
 from tts_compress.recipes.recipe import Calibration  # noqa: E402
 
