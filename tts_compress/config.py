@@ -57,7 +57,7 @@ def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
     return [f"no table [card]; add one with {fields}, texts on their origin"]
 
 
-def table_model(name: str, keys: Mapping[str, Any], **config: Any) -> type[BaseModel]:
+def table_model(name: str, keys: Mapping[str, Any], *, strict: bool = False) -> type[BaseModel]:
     """Return the model of a table by the types of its keys; a mapping is a table inside it.
 
     A tuple is a type and its default; further keys of the table may be anything.
@@ -65,10 +65,10 @@ def table_model(name: str, keys: Mapping[str, Any], **config: Any) -> type[BaseM
     fields: dict[str, Any] = {
         key: kind
         if isinstance(kind, tuple)
-        else (table_model(key, kind, **config) if isinstance(kind, Mapping) else kind, ...)
+        else (table_model(key, kind, strict=strict) if isinstance(kind, Mapping) else kind, ...)
         for key, kind in keys.items()
     }
-    return create_model(name, __config__=ConfigDict(**config), **fields)
+    return create_model(name, __config__=ConfigDict(strict=strict), **fields)
 
 
 def read_config(path: Path, kind: type[_File]) -> _File:
