@@ -10,6 +10,7 @@ import pytest
 
 from tests.measures import snr_db
 from tests.texts import write_set
+from tests.told import Told
 from tts_compress.audio import Audio, read_wav
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError, SchemeError
@@ -35,21 +36,14 @@ assert "tts_compress" not in sys.modules
 """
 
 
-class _Stages:
-    """Progress that notes the steps of a stage around all others."""
-
-    def __init__(self) -> None:
-        self._told: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self._told.append((stage, done, total))
+class _Stages(Told):
+    """Progress with a stage around all others."""
 
     def check(self) -> None:
         """Check that the stage was begun first and ended last, each once."""
-        assert self._told[0] == ("compress", 0, 1)
-        assert self._told[-1] == ("compress", 1, 1)
-        assert [stage for stage, *_ in self._told].count("compress") == 2
+        assert self.steps[0] == ("compress", 0, 1)
+        assert self.steps[-1] == ("compress", 1, 1)
+        assert self.stages.count("compress") == 2
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.texts import write_set
+from tests.told import Told
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
 from tts_compress.compression.modules import speaking
@@ -146,26 +147,6 @@ def texts(tmp_path: Path) -> str:
     return str(write_set(tmp_path / "letters.toml", [text for text, _ in _SEEDED]))
 
 
-class Told:
-    """Notes lines and stages."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.stages: set[str] = set()
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Note a stage."""
-        del done, total
-        self.stages.add(stage)
-
-    def status(self, stage: str, text: str) -> None:
-        """Ignore it."""
-
-    def message(self, line: str) -> None:
-        """Note a line."""
-        self.lines.append(line)
-
-
 def test_whole_texts_are_held_out() -> None:
     estimator, decoder = _datasets(_system())
     assert [len(estimator.train), len(estimator.held_out)] == [9, 3]
@@ -268,7 +249,7 @@ def test_a_component_is_trained_and_no_other(texts: str) -> None:
     assert set(training.before) == {"estimator/mse"}
     assert training.after["estimator/mse"] < 0.9 * training.before["estimator/mse"]
     assert 0 < training.steps <= _OPTIONS.steps
-    assert {"record", "train estimator"} <= told.stages
+    assert {"record", "train estimator"} <= {*told.stages}
     assert any(line.startswith("estimator: update 30 of 30") for line in told.lines)
     plain, trained = compress(model.root(), "int4-weight-only", recipe=recipe), made.root()
     same = {

@@ -8,11 +8,11 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.evaluation.metrics.tones import gliding_tone
 from tts_compress.audio import Audio, finite_samples, read_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metrics import opinion
@@ -34,15 +34,6 @@ def networks(listen: Path) -> OpinionNetworks:
     return open_networks()
 
 
-def _tone() -> npt.NDArray[np.float32]:
-    """Return four seconds of a gated, gliding tone in noise."""
-    time_s = np.arange(64_000) / 16_000
-    glide = np.sin(2 * np.pi * 180 * time_s * (1 + 0.05 * np.sin(2 * np.pi * 3 * time_s)))
-    noise = np.random.default_rng(7).standard_normal(len(time_s))
-    gate = np.sin(2 * np.pi * 1.5 * time_s) > 0
-    return np.asarray(0.2 * glide * gate + 0.01 * noise, np.float32)
-
-
 # By `dnsmos.run` and `PLCMOS.get_mos` of speechmos 0.0.1.1, with librosa 0.11.0 and numpy's legacy
 # seed 0.
 _TONE = (1.731671, 1.446778, 1.299814, 2.330726, 3.097240)
@@ -50,7 +41,7 @@ _LONG = (3.573851, 3.172640, 2.814358, 3.668577, 4.170589)
 
 
 def test_scores_of_a_tone_are_upstreams(networks: OpinionNetworks) -> None:
-    found = networks.scores(_tone())
+    found = networks.scores(gliding_tone())
     assert [found[name] for name in _NAMES] == pytest.approx(_TONE, abs=2e-4)
 
 
