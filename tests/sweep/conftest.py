@@ -16,8 +16,8 @@ from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.stages import Timings
 from tts_compress.evaluation.store import Analyzer
 from tts_compress.recipes.recipe import find_recipe
-from tts_compress.sweep.executors import Outcome, Task
 from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings
+from tts_compress.sweep.run import Outcome, Task
 from tts_compress.sweep.work import UnitRunner
 
 _FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"

@@ -205,14 +205,14 @@ def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Pa
     first = hash_now()
     nothing = [
         *("report/card.py", "report/html.py", "search/search.py", "cli/quantize.py"),
-        *("terminal.py", "inspection/model.py", "sweep/page.py", "sweep/executors.py"),
+        *("terminal.py", "inspection/check.py", "sweep/page.py", "sweep/run.py"),
     ]
     for name in nothing:
         _edit(package / name)
         assert hash_now() == first, name
     decisive = [
         *("sweep/work.py", "compression/__init__.py", "onnx/quantize/convert.py", "qat/task.py"),
-        *("numerics/distortion.py", "evaluation/recognizers/whisper.py"),
+        *("numerics/spectra.py", "evaluation/recognizers/whisper.py"),
         *("torch/convert.py", "models/parler/network.py", "numerics/weights.py", "audio.py"),
     ]
     for name in decisive:

@@ -20,10 +20,12 @@ from tests.measures import TIMED
 from tests.sweep.conftest import InProcessPool, InProcessRunner
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
-from tts_compress.sweep.executors import LocalPool, Outcome, Task
 from tts_compress.sweep.plan import Identity, Kind, Opened, OpenPlan, Unit
 from tts_compress.sweep.run import (
+    LocalPool,
+    Outcome,
     Planned,
+    Task,
     merge,
     merge_shares,
     plan_sweep,
@@ -158,7 +160,7 @@ def test_a_thread_keeps_its_process_and_closing_the_pool_ends_all(
         def close(self) -> None:
             self.is_closed = True
 
-    monkeypatch.setattr("tts_compress.sweep.executors.UnitProcess", _Process)
+    monkeypatch.setattr("tts_compress.sweep.run.UnitProcess", _Process)
     assert LocalPool("plan", 3, whole_nodes=True).workers == 1
     assert run_units([_task("a"), _task("b")], (), partial(LocalPool, "plan", 1), Silent()) == {}
     (process,) = processes
