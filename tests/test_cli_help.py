@@ -86,22 +86,26 @@ def test_no_argument_prints_the_help_as_an_error_of_use(
 
 
 @pytest.mark.parametrize(
-    ("typed", "meant"),
+    ("typed", "message"),
     [
-        ("quantise", "quantize"),
-        ("eval", "evaluate"),
-        ("gate out/report --gtes strict", "--gates"),
-        ("quantize demo --output x --format qddq", "qdq"),
-        ("export demo --output x --frce", "--force"),
+        ("quantise", "did you mean 'quantize'?"),
+        ("eval", "did you mean 'evaluate'?"),
+        ("gate out/report --gtes strict", "did you mean '--gates'?"),
+        ("quantize demo --output x --format qddq", "did you mean 'qdq'?"),
+        ("export demo --output x --frce", "did you mean '--force'?"),
+        ("search m --output o --objective speed", "invalid choice: 'speed'"),
+        ("qat m --output o --without-gain maybe", "(choose from 'keep', 'fail')"),
+        ("evaluate a b --output o --seeds x", "--seeds: invalid int value: 'x'"),
+        ("evaluate a b --output o --work x\0", "is no path"),
     ],
 )
-def test_a_near_miss_is_told_what_was_meant(
-    typed: str, meant: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_word_is_refused_and_a_near_miss_is_told_what_was_meant(
+    typed: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(typed.split())
+        main(typed.split(" "))
     assert ended.value.code == 2
-    assert f"did you mean '{meant}'?" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("module", ["tts_compress", "tts_compress.cli"])
@@ -197,24 +201,6 @@ def test_each_option_reaches_its_field(tmp_path: Path) -> None:
         quiet, groups=("a.*", "b"), each_layer=True, formats=("float16",), seed=7
     )
     assert _parsed(line, SearchOptions).judged == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("search m --output o --objective speed", "invalid choice: 'speed'"),
-        ("qat m --output o --without-gain maybe", "(choose from 'keep', 'fail')"),
-        ("evaluate a b --output o --seeds x", "--seeds: invalid int value: 'x'"),
-        ("evaluate a b --output o --work x\0", "is no path"),
-    ],
-)
-def test_a_wrong_value_is_refused(
-    line: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(line.split(" "))
-    assert ended.value.code == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_sweep_evaluates_with_the_same_defaults() -> None:

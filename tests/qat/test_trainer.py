@@ -244,31 +244,28 @@ def test_batch_that_does_not_fit_is_taken_in_parts(
     assert any("out of memory" in line for line in progress.lines)
 
 
-def test_single_example_that_does_not_fit_is_an_error(
-    toy: Any, options: Callable[..., TrainingOptions]
+@pytest.mark.parametrize(
+    ("raised", "error", "told"),
+    [
+        ("CUDA out of memory. Tried to allocate", QuantizationError, "not even one example fits"),
+        ("mat1 and mat2 shapes cannot be multiplied", RuntimeError, "shapes cannot be multiplied"),
+    ],
+)
+def test_a_lack_of_memory_for_one_example_is_told_from_other_errors(
+    toy: Any,
+    options: Callable[..., TrainingOptions],
+    raised: str,
+    error: type[Exception],
+    told: str,
 ) -> None:
     task = toy.make_task()
 
     def refuse(_module: nn.Module, _inputs: tuple[Tensor, ...]) -> None:
         if torch.is_grad_enabled():
-            raise RuntimeError("CUDA out of memory. Tried to allocate")
+            raise RuntimeError(raised)
 
     task.student.register_forward_pre_hook(refuse)
-    with pytest.raises(QuantizationError, match="not even one example fits into memory"):
-        toy.train(task, TrainingRun(options=options()))
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    task = toy.make_task()
-
-    def refuse(_module: nn.Module, _inputs: tuple[Tensor, ...]) -> None:
-        if torch.is_grad_enabled():
-            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    task.student.register_forward_pre_hook(refuse)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+    with pytest.raises(error, match=told):
         toy.train(task, TrainingRun(options=options()))
 
 
