@@ -212,12 +212,25 @@ def test_bad_gradients_do_not_reach_the_weights(
     assert _is_same(task.student, before)
 
 
-def test_loss_that_is_bad_from_the_start_is_an_error(
-    toy: Any, options: Callable[..., TrainingOptions]
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda task: task.held_out[0].targets[0].fill_(math.nan),
+            "is output/mse nan before training",
+        ),
+        (lambda task: task.student.requires_grad_(False), "no trainable weight"),
+    ],
+)
+def test_what_is_bad_from_the_start_is_an_error(
+    toy: Any,
+    options: Callable[..., TrainingOptions],
+    damage: Callable[[TrainingTask], object],
+    message: str,
 ) -> None:
     task = toy.make_task()
-    task.held_out[0].targets[0].fill_(math.nan)
-    with pytest.raises(QuantizationError, match="is output/mse nan before training"):
+    damage(task)
+    with pytest.raises(QuantizationError, match=message):
         toy.train(task, TrainingRun(options=options()))
 
 
@@ -266,15 +279,6 @@ def test_a_lack_of_memory_for_one_example_is_told_from_other_errors(
 
     task.student.register_forward_pre_hook(refuse)
     with pytest.raises(error, match=told):
-        toy.train(task, TrainingRun(options=options()))
-
-
-def test_student_without_trainable_weights_is_refused(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    task = toy.make_task()
-    task.student.requires_grad_(False)
-    with pytest.raises(QuantizationError, match="no trainable weight"):
         toy.train(task, TrainingRun(options=options()))
 
 
