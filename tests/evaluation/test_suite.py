@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.suites import suite_text
 from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
@@ -128,22 +129,6 @@ def test_a_suite_without_a_card_is_told_what_one_is(tmp_path: Path) -> None:
         _read(tmp_path, _SUITE.partition("[card]")[0])
 
 
-_PROMPTED = """
-version = 1
-name = "mine"
-language = "en-us"
-recognizer = "pocketsphinx"
-normalizer = "en-v1"
-seeds = [0]
-utterances = [{ text = "Hello there." }]
-
-[card]
-summary = "a"
-source = "b"
-licence = "c"
-composition = "d"
-"""
-
 _PROMPT = """
 [prompt]
 audio = "voices/one.wav"
@@ -160,7 +145,7 @@ def write_suite(tmp_path: Path, chirp: Audio) -> Callable[[str], Path]:
 
     def write(table: str) -> Path:
         path = tmp_path / "mine.toml"
-        path.write_text(_PROMPTED + table, encoding="utf-8")
+        path.write_text(suite_text(["Hello there."]) + table, encoding="utf-8")
         return path
 
     return write

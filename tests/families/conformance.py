@@ -17,6 +17,7 @@ import pytest
 from tests.families.case import FamilyCase, Learning, SchemePromise
 from tests.families.tiny import write_voice
 from tests.measures import snr_db
+from tests.suites import suite_text
 from tts_compress import compress, load, read_report
 from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.cli import main
@@ -428,13 +429,9 @@ class FamilyPromises:
 def write_suite(folder: Path, spoken: Sequence[str], prompt: str = "") -> Path:
     """Write a suite of texts, with the higher buzz that its prompt may name as `voice.wav`."""
     write_voice(folder / "voice.wav", seconds=1.5, pitch_hz=190)
-    texts = ", ".join(f'{{ text = "{text}" }}' for text in spoken)
     path = folder / "suite.toml"
     path.write_text(
-        'version = 1\nname = "two-texts"\nlanguage = "en-us"\nrecognizer = "pocketsphinx"\n'
-        f'normalizer = "en-v1"\nseeds = [3]\nutterances = [{texts}]\n\n{prompt}\n'
-        '[card]\nsummary = "s"\nsource = "s"\nlicence = "Apache-2.0"\ncomposition = "c"\n',
-        encoding="utf-8",
+        suite_text(spoken, name="two-texts", seeds="[3]", more=prompt), encoding="utf-8"
     )
     return path
 
