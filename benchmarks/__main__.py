@@ -24,8 +24,8 @@ from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import GraphModel
 from tts_compress.progress import Progress
-from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.formats import Quality, find_scheme
+from tts_compress.recipes.recipe import schemes_of
 from tts_compress.terminal import progress_bars, show, show_json
 
 _LABELS = {"reference": "", "peer": "onnxruntime ", "scheme": ""}

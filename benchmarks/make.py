@@ -22,7 +22,7 @@ def _make(kind: str, name: str, voice: Path, output: Path, calibration: Path | N
         make_peer(name, voice, output, calibration)
         return
     from tts_compress.compression import compress
-    from tts_compress.recipes.family import find_recipe
+    from tts_compress.recipes.recipe import find_recipe
 
     scheme, _, quality = name.partition("@")
     model = voice if calibration is None else f"onnx:{voice}"

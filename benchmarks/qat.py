@@ -31,8 +31,7 @@ from tts_compress.numerics.spectra import log_mel_distance
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.trainer import read_log
 from tts_compress.qat.training import train_module
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 from tts_compress.terminal import progress_bars, show
 
 _FRAMES = 32

@@ -20,7 +20,6 @@ from benchmarks.report import write_json
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
-from tts_compress.sweep.executors import Outcome, RayPool, Task
 from tts_compress.sweep.plan import (
     Identity,
     Kind,
@@ -32,7 +31,7 @@ from tts_compress.sweep.plan import (
     units_of,
 )
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.run import run_units
+from tts_compress.sweep.run import Outcome, RayPool, Task, run_units
 from tts_compress.terminal import progress_bars, show
 
 _LENGTHS: dict[Kind, float] = {

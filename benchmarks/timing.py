@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.contestants import Contestant
 from benchmarks.sentences import Sentence
 from tts_compress.evaluation import EvaluationOptions
-from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.intervals import compare_times
 from tts_compress.evaluation.process import Worker
 from tts_compress.progress import Progress
 

@@ -13,28 +13,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.suites import suite_text
+
 _ROOT = Path(__file__).parents[1]
 _EXPRESSION = re.compile(r"\$\{\{\s*([\w.-]+)\s*\}\}")
-
-_SUITE = """
-version = 1
-name = "tiny"
-language = "en-us"
-recognizer = "pocketsphinx"
-normalizer = "en-v1"
-seeds = [0]
-
-utterances = [
-  { text = "The train was late this morning." },
-  { text = "Please leave the folder on the table." },
-]
-
-[card]
-summary = "Two sentences."
-source = "Written for this test."
-licence = "Apache-2.0"
-composition = "Two."
-"""
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +156,10 @@ def test_the_steps_on_the_demo_voice(action: dict[str, Any], tmp_path: Path) -> 
     """They quantize, evaluate and judge; a failing gate still leaves everything to read."""
     pytest.importorskip("piper")
     pytest.importorskip("pocketsphinx")
-    (tmp_path / "tiny.toml").write_text(_SUITE, encoding="utf-8")
+    suite = suite_text(
+        ["The train was late this morning.", "Please leave the folder on the table."]
+    )
+    (tmp_path / "tiny.toml").write_text(suite, encoding="utf-8")
     (tmp_path / "mine.toml").write_text(_GATES, encoding="utf-8")
     defaults = {name: str(one.get("default", "")) for name, one in action["inputs"].items()}
     chosen = {"model": "demo", "scheme": "bf16", "suite": "tiny.toml"}

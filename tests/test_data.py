@@ -11,9 +11,13 @@ from tts_compress.config import data_file, data_names, read_table
 from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.suite import SuiteText, read_suite
 from tts_compress.families import family_names
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import SCHEMES
-from tts_compress.recipes.recipe import CalibrationSet, read_calibration_set
+from tts_compress.recipes.recipe import (
+    CalibrationSet,
+    find_recipe,
+    read_calibration_set,
+    schemes_of,
+)
 
 _SHARED_WORDS = 5
 _WORD = re.compile(r"[\u4e00-\u9fff]|[^\W_\u4e00-\u9fff]+(?:'[^\W_\u4e00-\u9fff]+)*")

@@ -17,11 +17,10 @@ import tts_compress
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks
 from tts_compress.config import parse_config, read_config
 from tts_compress.evaluation import read_gates, read_report, read_suite
-from tts_compress.inspection.runtimes import RuntimeFile
+from tts_compress.inspection.check import RuntimeFile
 from tts_compress.models.contract.reading import read_contract_table, resolved
 from tts_compress.models.contract.schema import Contract
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import read_calibration_set
+from tts_compress.recipes.recipe import find_recipe, read_calibration_set
 from tts_compress.sweep.plan import Plan
 
 _BLOCKS = [block for page in PAGES for block in read_blocks(page) if block.language == "toml"]

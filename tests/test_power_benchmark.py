@@ -32,8 +32,8 @@ from benchmarks.power.simulate import (
     sign_flips,
 )
 from benchmarks.sound.analysis import read_values
-from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.gates import Gate, Gates
+from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
 
 

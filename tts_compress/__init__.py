@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from tts_compress.qat.options import TrainingRun as TrainingRun
     from tts_compress.qat.prepare import convert_qat as convert_qat
     from tts_compress.qat.prepare import prepare_qat as prepare_qat
-    from tts_compress.recipes.family import find_recipe as find_recipe
     from tts_compress.recipes.formats import SCHEMES as SCHEMES
     from tts_compress.recipes.recipe import Recipe as Recipe
+    from tts_compress.recipes.recipe import find_recipe as find_recipe
     from tts_compress.report import write_report as write_report
     from tts_compress.torch.layers.checkpoint import load_module as load_module
     from tts_compress.torch.layers.checkpoint import manifest_of as manifest_of
@@ -56,8 +56,7 @@ _NAMES = {
     "models.execution": ("Execution",),
     "qat.options": ("TrainingOptions", "TrainingRun"),
     "qat.prepare": ("convert_qat", "prepare_qat"),
-    "recipes.family": ("find_recipe",),
-    "recipes.recipe": ("Recipe",),
+    "recipes.recipe": ("Recipe", "find_recipe"),
     "recipes.formats": ("SCHEMES",),
     "report": ("write_report",),
     "torch.layers.checkpoint": ("load_module", "manifest_of", "save_module"),

@@ -1,5 +1,6 @@
 """Mono speech in memory and on disk."""
 
+import hashlib
 from base64 import b64encode
 from dataclasses import dataclass
 from io import BytesIO
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ModelError, needing, raising
+from tts_compress.folders import make_directory
 from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -89,3 +91,22 @@ def resample(samples: Samples, source: int, target: int) -> Samples:
         from scipy.signal import resample_poly  # a second, in each of the processes
     common = gcd(source, target)
     return np.asarray(resample_poly(samples, target // common, source // common), np.float32)
+
+
+def audio_sha256(audio: Audio) -> str:
+    """Return the hash of samples and rate; files differ by time stamps in their headers."""
+    digest = hashlib.sha256(f"{audio.sample_rate} Hz\n".encode())
+    digest.update(np.ascontiguousarray(audio.samples, dtype="<f4").tobytes())
+    return digest.hexdigest()
+
+
+def write_float_wav(path: Path, audio: Audio) -> None:
+    """Write exact samples to a file that is never seen half-written."""
+    make_directory(path.parent)
+    write_wav(path, audio, encoding="FLOAT")
+
+
+def finite_samples(audio: Audio, sample_rate: int) -> Samples:
+    """Return float32 samples at a rate (Hz), with silence for NaN and ±1 for infinities."""
+    finite = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0)
+    return resample(finite, audio.sample_rate, sample_rate)

@@ -4,11 +4,11 @@ In TOML files every key is known, every value has the right type, and every file
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 from tts_compress.errors import RecipeError, raising
 from tts_compress.reading import read_toml
@@ -55,6 +55,20 @@ def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
         return []
     fields = ", ".join(Card.model_fields)
     return [f"no table [card]; add one with {fields}, texts on their origin"]
+
+
+def table_model(name: str, keys: Mapping[str, Any], *, strict: bool = False) -> type[BaseModel]:
+    """Return the model of a table by the types of its keys; a mapping is a table inside it.
+
+    A tuple is a type and its default; further keys of the table may be anything.
+    """
+    fields: dict[str, Any] = {
+        key: kind
+        if isinstance(kind, tuple)
+        else (table_model(key, kind, strict=strict) if isinstance(kind, Mapping) else kind, ...)
+        for key, kind in keys.items()
+    }
+    return create_model(name, __config__=ConfigDict(strict=strict), **fields)
 
 
 def read_config(path: Path, kind: type[_File]) -> _File:

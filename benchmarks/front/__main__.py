@@ -28,12 +28,11 @@ from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.audio import Audio
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, TTSCompressError
-from tts_compress.evaluation.analysis import analyze, find_recognizer
 from tts_compress.evaluation.gates import Gates, gate, read_gates
 from tts_compress.evaluation.metric import Audios, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Store, analyze, find_recognizer
 from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.models import load, open_model

@@ -19,8 +19,7 @@ from tts_compress.evaluation.suite import read_suite
 from tts_compress.inspection.components import inspect_model, inspection_tables
 from tts_compress.models import open_model
 from tts_compress.models.base import TTSModel
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import read_calibration_set
+from tts_compress.recipes.recipe import find_recipe, read_calibration_set
 from tts_compress.terminal import show, show_json
 
 _TEXTS = ("Hello there.", "Dr. Smith paid $3.50 at 10:30.", "a.b.c", "Ein schöner Tag", "你好")

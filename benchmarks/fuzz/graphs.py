@@ -16,8 +16,8 @@ from benchmarks.fuzz.mutate import mutate_bytes, mutate_graph
 from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.models.feeds import graph_inputs, open_feeds
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _SCHEMES = ("int8-weight-only", "int8-dynamic", "fp16", "int8", "int4-weight-only")
 

@@ -13,7 +13,7 @@ from benchmarks.fuzz.compare import DisagreementError, check_agreement
 from benchmarks.fuzz.graphs import untrained_schemes
 from tts_compress import load_module, save_module
 from tts_compress.compression import compress
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 _TIME = 12
 

@@ -15,12 +15,11 @@ from benchmarks.fuzz.documents import made_artifact, shipped_report
 from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
 from tts_compress.artifact import MANIFEST_NAME, Manifest
 from tts_compress.evaluation import read_report
-from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.intervals import FEWEST_TEXTS
 from tts_compress.evaluation.metrics.error_rates import METRICS
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import find_groups
+from tts_compress.recipes.recipe import find_groups, find_recipe
 from tts_compress.report.card import weights_of
 from tts_compress.search.choices import Space, find_formats
 from tts_compress.search.measure import MeasuredDamage

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.command import Add, command, positive
-from benchmarks.gpu.probe import CudaProbe, Probe
+from benchmarks.gpu.probe import CudaProbe
 from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network
 from benchmarks.networks.network import Result
 from benchmarks.report import table, write_report
@@ -21,7 +21,7 @@ _NETWORKS = ("dit", "parler-decoder")
 _HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
 
 
-def _measure(named: Sequence[str] | None, choice: Choice, probe: Probe) -> list[Result]:
+def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> list[Result]:
     results = []
     with progress_bars() as progress:
         for name in named or _NETWORKS:

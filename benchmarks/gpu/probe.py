@@ -1,28 +1,13 @@
 """Time and memory of a GPU."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
 
 import torch
 from torch import nn
 
 from benchmarks.networks.network import Step
 from tts_compress.errors import EvaluationError
-
-
-class Probe(Protocol):
-    """A device that networks run on, and its measurements."""
-
-    device: torch.device
-
-    def describe(self) -> dict[str, str]:
-        """Return the device's name and what its results depend on."""
-
-    def time_ms(self, step: Step) -> float:
-        """Return the duration of one run, in milliseconds."""
-
-    def working_bytes(self, step: Step) -> int:
-        """Return the largest rise of allocated memory during one run, in bytes."""
+from tts_compress.torch.devices import start_clock
 
 
 class CudaProbe:
@@ -49,18 +34,13 @@ class CudaProbe:
         }
 
     def time_ms(self, step: Step) -> float:
-        """Return the time between two events on the device's own clock, idle gaps included."""
-        event: Any = torch.cuda.Event
-        start, end = event(enable_timing=True), event(enable_timing=True)
-        torch.cuda.synchronize(self.device)
-        start.record()
+        """Return the duration of one run on the device's own clock, idle gaps included, in ms."""
+        seconds = start_clock(self.device)
         step()
-        end.record()
-        torch.cuda.synchronize(self.device)
-        return float(start.elapsed_time(end))
+        return 1e3 * seconds()
 
     def working_bytes(self, step: Step) -> int:
-        """Return the growth of torch's own account of what is allocated."""
+        """Return the largest growth of torch's own account of what is allocated, in one run."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)

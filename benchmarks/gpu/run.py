@@ -11,11 +11,11 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from benchmarks.gpu.probe import Probe, held_bytes
+from benchmarks.gpu.probe import CudaProbe, held_bytes
 from benchmarks.networks.contestants import make_scheme
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.timing import speed, take_turns
-from tts_compress.recipes.family import schemes_of
+from tts_compress.recipes.recipe import schemes_of
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 
@@ -176,7 +176,7 @@ class Measured:
 
 
 @torch.no_grad()
-def bench_network(name: str, choice: Choice, probe: Probe, tell: Tell) -> Result:
+def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Result:
     """Build a network and measure every contestant on it."""
     network = NETWORKS[name]()
     root = network.root().to(probe.device)

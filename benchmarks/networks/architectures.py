@@ -67,7 +67,7 @@ def _vocos() -> Network:
     "Parler-TTS mini: one step of the decoder, batch 1, 100 steps in the cache",
 )
 def _parler_decoder() -> Network:
-    from tts_compress.models.parler.network import find_tables, load_packages
+    from tts_compress.models.parler.model import find_tables, load_packages
 
     parler, transformers = load_packages()
     transformers.logging.set_verbosity_error()
@@ -115,7 +115,7 @@ def _parler_decoder() -> Network:
 
 @network("dac", "parler-tts", "DAC 44.1 kHz: decoding 172 frames, 2 s of audio")
 def _dac() -> Network:
-    from tts_compress.models.parler.network import load_packages
+    from tts_compress.models.parler.model import load_packages
 
     parler, _ = load_packages()
     config = parler.DACConfig(

@@ -12,7 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.networks.network import Network, Step
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.integer import IntegerLayer
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors

@@ -35,14 +35,13 @@ from benchmarks.report import MISSING, table, write_report
 from benchmarks.sound.analysis import read_values
 from tts_compress.artifact import write_text_atomically
 from tts_compress.config import data_names, word_errors_file
-from tts_compress.evaluation.analysis import analyze, find_recognizer
-from tts_compress.evaluation.bootstrap import paired_intervals
 from tts_compress.evaluation.gates import read_gates
+from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
 from tts_compress.evaluation.stages import synthesize
-from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.store import Store, SynthesisJob, analyze, find_recognizer
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.progress import Progress, Silent

@@ -14,10 +14,9 @@ import numpy as np
 
 from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan
 from benchmarks.sound.analysis import DISTORTION, Values, deal
-from tts_compress.evaluation.bootstrap import loss_bounds, paired_intervals
 from tts_compress.evaluation.gates import Gate, Gates
+from tts_compress.evaluation.intervals import loss_bounds, paired_intervals, rate_bound
 from tts_compress.evaluation.plan import WordErrors
-from tts_compress.evaluation.rates import rate_bound
 
 Struck: TypeAlias = Literal["utterances", "texts"]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.evaluation.bootstrap import paired_intervals
+from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.plan import WordErrors
 
 Kind: TypeAlias = Literal["by word", "clustered"]

@@ -17,7 +17,7 @@ from pydantic import Field, ValidationError
 from benchmarks.power.simulate import share_outside
 from tts_compress.config import Config, describe_problems
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import paired_interval
+from tts_compress.evaluation.intervals import paired_interval
 
 Rows: TypeAlias = tuple[tuple[float, ...], ...]
 """Shape `[texts, seeds]`."""

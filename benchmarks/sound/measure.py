@@ -21,8 +21,7 @@ from tts_compress.evaluation.recognizers import open_recognizer
 from tts_compress.evaluation.suite import Suite, SuiteText, read_suite
 from tts_compress.models import load
 from tts_compress.models.base import TTSModel
-from tts_compress.numerics.distortion import mu_law, observe, spectrum
-from tts_compress.numerics.spectra import compare_warped
+from tts_compress.numerics.spectra import compare_warped, mu_law, observe, spectrum
 from tts_compress.progress import Progress
 
 TAKES = 3

@@ -19,8 +19,8 @@ from benchmarks.hifigan import (
 )
 from benchmarks.peers import PEER_CALLS, PeerCall, quantize_observed
 from tts_compress.artifact import write_text_atomically
+from tts_compress.audio import write_float_wav
 from tts_compress.compression import compress
-from tts_compress.evaluation.samples import write_float_wav
 from tts_compress.progress import Progress
 
 RECORDING, FP32, OURS, NAIVE = "recording", "fp32", "int8", "stock-static"

@@ -11,20 +11,17 @@ import numpy.typing as npt
 from benchmarks.clips import Clip
 from benchmarks.report import table
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, RECORDING
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzer, find_recognizer
-from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.formatting import signed
+from tts_compress.evaluation.intervals import paired_interval
 from tts_compress.evaluation.metric import find_measures
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import NORMALIZERS
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import audio_sha256
-from tts_compress.evaluation.store import Store
-from tts_compress.numerics.distortion import mu_law, spectrum
-from tts_compress.numerics.spectra import compare_warped, log_mel_distance
+from tts_compress.evaluation.store import Analyzer, Store, analyze, find_analyzer, find_recognizer
+from tts_compress.numerics.spectra import compare_warped, log_mel_distance, mu_law, spectrum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.onnx.session import Feeds, open_session, run_session
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 REFERENCE = "fp32"
 TEXT = "The quick brown fox jumps over the lazy dog, and nobody was surprised."

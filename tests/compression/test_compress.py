@@ -10,14 +10,15 @@ import pytest
 
 from tests.measures import snr_db
 from tests.texts import write_set
+from tests.told import Told
 from tts_compress.audio import Audio, read_wav
 from tts_compress.compression import compress
-from tts_compress.errors import ModelError, QuantizationError, RecipeError, SchemeError
+from tts_compress.errors import ModelError, RecipeError, SchemeError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
-from tts_compress.recipes.family import schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import schemes_of
 
 _TEXTS = ("Yes.", "Good day.", "Hello there.", "Please call Stella. Ask her to bring these.")
 _SCHEMES = [name for name in schemes_of("piper") if not find_scheme(name).trained]
@@ -35,21 +36,14 @@ assert "tts_compress" not in sys.modules
 """
 
 
-class _Stages:
-    """Progress that notes the steps of a stage around all others."""
-
-    def __init__(self) -> None:
-        self._told: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self._told.append((stage, done, total))
+class _Stages(Told):
+    """Progress with a stage around all others."""
 
     def check(self) -> None:
         """Check that the stage was begun first and ended last, each once."""
-        assert self._told[0] == ("compress", 0, 1)
-        assert self._told[-1] == ("compress", 1, 1)
-        assert [stage for stage, *_ in self._told].count("compress") == 2
+        assert self.steps[0] == ("compress", 0, 1)
+        assert self.steps[-1] == ("compress", 1, 1)
+        assert self.stages.count("compress") == 2
 
 
 @pytest.fixture(scope="module")
@@ -164,24 +158,9 @@ def test_input_is_not_modified_and_nothing_is_written(
         small.files().weights[0]
 
 
-def test_compressed_voice_is_not_compressed_again(compressed: Callable[[str], Path]) -> None:
-    with pytest.raises(QuantizationError, match=r"already compressed \(fp16\).*original"):
-        compress(compressed("fp16"), "fp16")
-
-
-def test_unknown_scheme_lists_the_known(tiny: GraphModel) -> None:
-    with pytest.raises(SchemeError, match="unknown scheme 'int3'; known schemes: int8"):
-        compress(tiny, "int3")
-
-
 def test_calibration_set_for_a_scheme_without_calibration_is_refused(tiny: GraphModel) -> None:
     with pytest.raises((SchemeError, RecipeError), match="needs no calibration set"):
         compress(tiny, "fp16", calibration="en")
-
-
-def test_unknown_calibration_set_is_refused(tiny: GraphModel) -> None:
-    with pytest.raises(RecipeError, match="no sets named 'xx'"):
-        compress(tiny, "int8", calibration="xx")
 
 
 def test_a_stage_lasts_from_the_beginning_to_the_end(tiny_path: Path, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking, TTSModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.convert import convertible_graph
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 _TEXT = "The old clock in the hall strikes twelve."
 

@@ -9,17 +9,15 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
-from tts_compress.compression.manifest import Job
 from tts_compress.compression.quality import Option, choose, next_budget, select
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 
 _JOB = Job(seed=0, progress=Silent())
 

@@ -16,8 +16,8 @@ from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import open_session
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 torch = pytest.importorskip("torch")
 

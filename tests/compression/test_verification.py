@@ -21,8 +21,8 @@ from tts_compress.models.base import OnnxGraph
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.quantize.convert import count_arithmetic
 from tts_compress.onnx.session import open_session, run_session
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _SCHEMES = [name for name in schemes_of("onnx") if not find_scheme(name).trained]
 _IR = {7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7}

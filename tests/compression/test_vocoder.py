@@ -1,6 +1,6 @@
 """A real vocoder, HiFi-GAN V2, through the command line: how it sounds, how small, how fast.
 
-`tests/test_vocoder_benchmark.py` compares it with stock quantization, by words, too.
+`tests/test_front_benchmark.py` compares it with stock quantization, by words, too.
 """
 
 from collections.abc import Callable

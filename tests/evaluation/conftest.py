@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from tests.told import Told
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Card
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
@@ -24,21 +25,10 @@ _FAKE = Path(__file__).with_name("fake_worker.py")
 FAKE_COMMAND = (sys.executable, str(_FAKE))
 
 
-class _Recorder:
-    """Progress as a list."""
-
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Take note."""
-        self.steps.append((stage, done, total))
-
-
 @pytest.fixture
-def recorder() -> _Recorder:
+def recorder() -> Told:
     """Return progress that is kept as a list."""
-    return _Recorder()
+    return Told()
 
 
 @pytest.fixture(autouse=True)

@@ -7,22 +7,20 @@ from typing import Any
 
 import pytest
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, audio_sha256, write_float_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import analysis
-from tts_compress.evaluation.analysis import Analyzer, find_analyzer, find_recognizer
 from tts_compress.evaluation.metric import Measure
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Analyzer, Store, find_analyzer, find_recognizer
+from tts_compress.evaluation.store import analyze as analyze_files
 
 
 def analyze(
     store: Store, analyzer: Analyzer, audios: dict[str, Path], options: EvaluationOptions
 ) -> dict[str, Any]:
     """Analyse files that are all there."""
-    return analysis.analyze(store, analyzer, audios.items(), options, total=len(audios))
+    return analyze_files(store, analyzer, audios.items(), options, total=len(audios))
 
 
 def _analysed(log: Path) -> list[str]:
@@ -78,7 +76,7 @@ def test_one_process_is_enough_for_a_gpu(
             super().__init__(*given, **more)
 
     ears = find_recognizer("pocketsphinx", "en-us", fast_options)
-    monkeypatch.setattr("tts_compress.evaluation.analysis.Worker", Counted)
+    monkeypatch.setattr("tts_compress.evaluation.store.Worker", Counted)
     analyze(store, replace(ears, device="cuda"), audios, replace(fast_options, jobs=3))
     assert len(started) == 1
     analyze(store, ears, audios, replace(fast_options, jobs=3))

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tts_compress.evaluation import EvaluationOptions, Suite, read_gates, read_suite
-from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.intervals import FEWEST_TEXTS
 from tts_compress.evaluation.metrics.distortion import summarize
 from tts_compress.evaluation.pairs import OTHER_SEEDS
 from tts_compress.evaluation.run import evaluate
 from tts_compress.models import load
-from tts_compress.numerics.distortion import observe
+from tts_compress.numerics.spectra import observe
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, read_gates
 from tts_compress.evaluation import gate as judge
-from tts_compress.evaluation.bootstrap import paired_intervals
+from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import MARGINS
 from tts_compress.evaluation.metrics.signal import Health

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, write_float_wav
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.listening import (
@@ -26,7 +26,6 @@ from tts_compress.evaluation.listening import (
 )
 from tts_compress.evaluation.page_audio import add_hiss, at_level, make_test
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.samples import write_float_wav
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,12 +1,24 @@
 """Plans: what a claim needs before anything is evaluated."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from benchmarks.power.simulate import Plan, share_found
 from tts_compress.cli import main
-from tts_compress.evaluation.plan import Spread, plan_evaluation, recognition_pace
+from tts_compress.errors import EvaluationError
+from tts_compress.evaluation.plan import (
+    Spread,
+    measure_spread,
+    plan_evaluation,
+    read_word_errors,
+    recognition_pace,
+)
 from tts_compress.evaluation.result import Evaluation, StageTime, read_report
 
 
@@ -75,3 +87,136 @@ def test_a_run_on_this_machine_says_how_long(tmp_path: Path) -> None:
     (need,) = found.needs  # one seed does not show what three give
     assert need.recognition_s == pytest.approx(2.0 * need.texts * 4)
     assert found.source == "out/demo-int8 against demo on en-full, 1 seed"
+
+
+_FACTOR = 1.959964 + 0.841621
+"""Standard errors between zero and a difference that is found with 80 % power."""
+
+
+def test_spread_of_one_seed_by_hand() -> None:
+    """Four texts of ten words, one error more or fewer: deviations of a tenth."""
+    found = measure_spread(np.array([[1], [-1], [1], [-1]]), np.full(4, 10), np.array([0, 2, 0, 2]))
+    assert found.text == pytest.approx(math.sqrt(4 * 0.1**2 / 3))
+    assert found.seed == 0.0
+    assert found.cluster == pytest.approx(2 / 10)  # errors come in twos
+
+
+def test_a_difference_in_proportion_to_words_is_no_spread() -> None:
+    found = measure_spread(np.array([[1], [2], [3]]), np.array([5, 10, 15]), np.zeros(3, np.int64))
+    assert found.text == pytest.approx(0.0, abs=1e-9)
+
+
+def test_spread_of_texts_and_of_seeds_are_told_apart() -> None:
+    """Sixteen seeds of many texts, with both spreads known."""
+    random = np.random.default_rng(4)
+    by_text, by_seed = random.normal(0, 30, (2000, 1)), random.normal(0, 60, (2000, 16))
+    found = measure_spread(
+        np.round(by_text + by_seed).astype(np.int64), np.full(2000, 1000), np.ones(3, np.int64)
+    )
+    assert found.text == pytest.approx(0.03, rel=0.05)
+    assert found.seed == pytest.approx(0.06, rel=0.05)
+
+
+def test_texts_that_a_claim_needs_by_hand() -> None:
+    spread = Spread(text=0.0, seed=0.06, cluster=0.0)
+    needed = spread.texts_for(0.005, 1)
+    assert needed == math.ceil((_FACTOR * 0.06 / 0.005) ** 2) == 1131
+    assert spread.texts_for(0.005, 3) == 377
+    assert spread.detectable(1131, 1) == pytest.approx(0.005, rel=1e-3)
+    assert spread.seeds_for(0.005, 200) == 6
+
+
+def test_damage_that_clusters_is_found_as_the_definition_says() -> None:
+    """An independent root of both conditions."""
+    from scipy.optimize import brentq
+
+    def error(difference: float) -> float:
+        return math.sqrt((0.02**2 + (0.06**2 + 0.3 * difference) / 3) / 150)
+
+    least = brentq(lambda m: m - 1.959964 * error(m), 1e-6, 1.0)
+    sought = brentq(lambda d: d - 0.841621 * error(d) - least, 1e-6, 1.0)
+    spread = Spread(text=0.02, seed=0.06, cluster=0.3)
+    assert spread.detectable(150, 3) == pytest.approx(sought, rel=1e-5)
+
+
+def test_seeds_do_not_average_out_what_is_the_texts() -> None:
+    spread = Spread(text=0.06, seed=0.03, cluster=0.0)
+    assert spread.texts_for(0.005, 1_000_000) == 1131
+    assert (spread.seeds_for(0.005, 1132) or 0) > 100
+    assert spread.seeds_for(0.005, 1000) is None
+
+
+@given(
+    st.floats(0.0, 0.2),
+    st.floats(0.01, 0.2),
+    st.floats(0.0, 0.5),
+    st.floats(0.002, 0.05),
+    st.integers(1, 9),
+)
+def test_counts_suffice_and_one_less_does_not(
+    text: float, seed: float, cluster: float, difference: float, seeds: int
+) -> None:
+    spread = Spread(text=text, seed=seed, cluster=cluster)
+    texts = spread.texts_for(difference, seeds)
+    assert spread.detectable(texts, seeds) <= difference * (1 + 1e-6)
+    if texts > 2:
+        assert spread.detectable(texts - 1, seeds) > difference * (1 - 1e-6)
+    needed = spread.seeds_for(difference, texts)
+    assert needed is not None
+    assert needed <= seeds
+
+
+def test_standard_error_is_that_of_resampling() -> None:
+    """An independent oracle: scipy's paired bootstrap of the ratio."""
+    from scipy.stats import bootstrap
+
+    data = read_word_errors()
+    differences, words = data.differences()[:, :1], np.array(data.words)
+    spread = measure_spread(differences, words, np.zeros(1, np.int64))
+    still = Spread(text=spread.text, seed=0.0, cluster=0.0)
+    resampled = bootstrap(
+        (differences[:, 0], words),
+        lambda d, w, axis: d.sum(axis) / w.sum(axis),
+        paired=True,
+        method="percentile",
+        rng=np.random.default_rng(2),
+    )
+    error = still.detectable(len(words), 1) / _FACTOR
+    assert error == pytest.approx(float(resampled.standard_error), rel=0.05)
+
+
+@pytest.mark.parametrize("texts", [50, 200])
+def test_the_approximation_agrees_with_simulation(texts: int) -> None:
+    """Damage that is found with 80 % power is found by 70 to 90 % of simulated intervals."""
+    data = read_word_errors()
+    difference = data.spread().detectable(texts, 1)
+    share = share_found(data, Plan(texts, 1, 500), "clustered", difference)
+    assert 0.7 <= share <= 0.9
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "holds no word errors"),
+        ('{"words": [3, 4]}', "reference: Field required"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "errors.json"
+    path.write_text(content)
+    with pytest.raises(EvaluationError, match=problem):
+        read_word_errors(path)
+
+
+def test_a_file_with_texts_missing_is_refused(tmp_path: Path) -> None:
+    found = read_word_errors().model_dump(mode="json")
+    found["candidate"]["errors"].pop()
+    path = tmp_path / "errors.json"
+    path.write_text(str(found).replace("'", '"'))
+    with pytest.raises(EvaluationError, match="are not 200 texts by"):
+        read_word_errors(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match=r"cannot read '.*none\.json'"):
+        read_word_errors(tmp_path / "none.json")

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import Gate, read_gates
 from tts_compress.evaluation import gate as judge
-from tts_compress.evaluation.bootstrap import paired_interval
 from tts_compress.evaluation.gates import Estimate, certain_change
+from tts_compress.evaluation.intervals import paired_interval
 
 _SHIPPED = Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json"
 

@@ -12,12 +12,12 @@ import pytest
 from onnx import numpy_helper
 
 from tests.evaluation.subjects import make_subject
+from tts_compress.audio import audio_sha256
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
-from tts_compress.evaluation.samples import audio_sha256
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.models import load

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.evaluation.store import (
     Analysis,
     Store,

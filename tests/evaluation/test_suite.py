@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tts_compress.errors import RecipeError
-from tts_compress.evaluation import Suite, read_suite
+from tests.suites import suite_text
+from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.errors import EvaluationError, RecipeError
+from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
+from tts_compress.evaluation.stages import synthesize, time_models
+from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import open_subject
+from tts_compress.models.base import Prompt, Speaking
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+    from types import ModuleType
+
 
 _SUITE = """
 version = 1
@@ -115,3 +127,174 @@ def test_a_suite_without_a_card_is_told_what_one_is(tmp_path: Path) -> None:
         RecipeError, match=r"no table \[card\]; add one with summary, source, licence, composition"
     ):
         _read(tmp_path, _SUITE.partition("[card]")[0])
+
+
+_PROMPT = """
+[prompt]
+audio = "voices/one.wav"
+text = "some words"
+description = "calmly"
+"""
+
+
+@pytest.fixture
+def write_suite(tmp_path: Path, chirp: Audio) -> Callable[[str], Path]:
+    """Write a suite's file with a table `[prompt]` behind it, and a recording beside it."""
+    (tmp_path / "voices").mkdir()
+    write_wav(tmp_path / "voices" / "one.wav", chirp)
+
+    def write(table: str) -> Path:
+        path = tmp_path / "mine.toml"
+        path.write_text(suite_text(["Hello there."]) + table, encoding="utf-8")
+        return path
+
+    return write
+
+
+def test_a_recording_is_found_beside_the_suite(
+    write_suite: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From whatever folder the suite is read, and also by an absolute path."""
+    recording = tmp_path / "voices" / "one.wav"
+    expected = Prompt(audio=recording, text="some words", description="calmly")
+    path = write_suite(_PROMPT)
+    monkeypatch.chdir(tmp_path / "voices")
+    for suite in (read_suite(path), read_suite(path).with_seeds((4,))):
+        assert suite.prompt is not None
+        assert suite.prompt == expected
+    absolute = read_suite(write_suite(_PROMPT.replace("voices/one.wav", str(recording))))
+    assert absolute.prompt is not None
+    assert absolute.prompt == expected
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ('audio = "none.wav"', r"mine\.toml'.* no recording at '.*none\.wav'"),
+        ('audio = "voices"', "no recording at"),
+        (f'audio = "{"x" * 5000}"', "no recording at"),
+        ('audio = "a\\u0000b"', "no recording at"),
+        ('audio = "mine.toml"', "no recording at .*mine"),
+        ('audio = ""', r"prompt\.audio"),
+        ("audio = 3", r"prompt\.audio"),
+        ('text = "alone"', "`prompt.text` is what is said in `prompt.audio`, which is missing"),
+        ('description = ""', "`prompt.description` is empty"),
+        ("", "`prompt` is empty"),
+        ('voice = "x"', r"prompt\.voice"),
+    ],
+)
+def test_a_wrong_prompt_is_refused(
+    write_suite: Callable[[str], Path], table: str, message: str
+) -> None:
+    with pytest.raises(RecipeError, match=message):
+        read_suite(write_suite(f"[prompt]\n{table}\n"))
+
+
+def test_the_hash_is_of_the_content_and_not_of_the_place(
+    write_suite: Callable[[str], Path], tmp_path: Path, chirp: Audio
+) -> None:
+    suite = read_suite(write_suite(_PROMPT))
+    (tmp_path / "copy.wav").write_bytes((tmp_path / "voices" / "one.wav").read_bytes())
+    copied = read_suite(write_suite(_PROMPT.replace("voices/one", "copy")))
+    assert copied.sha256 == suite.sha256
+    described = read_suite(write_suite(_PROMPT.replace("calmly", "loudly")))
+    retold = read_suite(write_suite(_PROMPT.replace("some words", "other words")))
+    without = read_suite(write_suite(""))
+    write_wav(tmp_path / "copy.wav", replace(chirp, samples=chirp.samples[:8000]))
+    other = read_suite(write_suite(_PROMPT.replace("voices/one", "copy")))
+    assert len({s.sha256 for s in (suite, described, retold, without, other)}) == 5
+
+
+def test_suites_without_a_prompt_keep_the_hash_they_had() -> None:
+    """Reports of before prompts existed still compare with those of today."""
+    assert read_suite("en-quick").sha256.startswith("869f81b0001877b6")
+
+
+def test_only_a_model_that_speaks_by_prompts_gets_one(
+    fake: ModuleType, fake_spec: Callable[..., str], tmp_path: Path
+) -> None:
+    """Its results are stored apart from those without a prompt and those with another one."""
+    model = fake.load(fake_spec("m"))
+    prompt = Prompt(description="calmly")
+
+    class Deaf:
+        """The same model, which speaks by no prompt."""
+
+        speaking = Speaking()
+
+        def speaking_as(self, _: Speaking) -> Deaf:
+            return self
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(model, name)
+
+    deaf: Any = Deaf()
+    refs = [
+        open_subject(model, tmp_path),
+        open_subject(model, tmp_path, prompt),
+        open_subject(model, tmp_path, Prompt(description="loudly")),
+        open_subject(deaf, tmp_path, prompt),
+    ]
+    assert len({ref.fingerprint for ref in refs}) == 3
+    assert refs[3].fingerprint == refs[0].fingerprint
+    assert [ref.prompt for ref in refs[:2]] == [None, prompt]
+    assert refs[3].prompt is None
+
+
+def test_options_in_a_spec_make_another_model(
+    fake: ModuleType, fake_spec: Callable[..., str], tmp_path: Path
+) -> None:
+    """The same weights with half the steps do not sound the same."""
+    model = fake.load(fake_spec("m"))
+    found = set()
+    for options in ("", "?nfe_step=4", "?nfe_step=8"):
+        model.spec = f"{model.spec.partition('?')[0]}{options}"
+        model.files = fake.load(fake_spec("m")).files
+        found.add(open_subject(model, tmp_path).fingerprint)
+    assert len(found) == 3
+
+
+def test_a_worker_speaks_by_the_prompt(
+    fake: ModuleType,
+    fake_spec: Callable[..., str],
+    fast_options: EvaluationOptions,
+    tmp_path: Path,
+    chirp: Audio,
+) -> None:
+    """The made-up model speaks at half the loudness if it has a recording."""
+    recording = tmp_path / "one.wav"
+    write_wav(recording, chirp)
+    model = fake.load(fake_spec("m"))
+    levels = []
+    store = Store(tmp_path / "work")
+    for prompt in (None, Prompt(audio=recording, text="some words")):
+        ref = open_subject(model, tmp_path, prompt)
+        job = SynthesisJob(model=ref.fingerprint, text="hello", seed=0)
+        list(synthesize(store, ref, [job], fast_options, stage="s"))
+        samples = read_wav(store.wav_path(job)).samples
+        levels.append(float(abs(samples).max()))
+    assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
+
+
+def test_a_prompt_that_a_model_refuses_is_one_error(
+    fake: ModuleType, fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
+) -> None:
+    """This includes the timing, which runs prompted models."""
+    good = open_subject(fake.load(fake_spec("good")), tmp_path)
+    job = SynthesisJob(model=good.fingerprint, text="a", seed=0)
+    model: Any = SimpleNamespace(spec="bad")
+    bad = replace(good, model=model, prompt=Prompt(audio=Path("x.wav"), text="refused"))
+    for work in (
+        lambda: [*synthesize(Store(tmp_path), bad, [job], fast_options, stage="s")],
+        lambda: time_models((good, bad), ["a", "b"], fast_options),
+    ):
+        with pytest.raises(EvaluationError, match="model 'bad': cannot speak by that"):
+            work()
+
+
+def test_a_suite_made_in_memory_may_have_one(small_suite: Suite) -> None:
+    prompted = small_suite.model_copy(update={"prompt": Prompt(description="calmly")})
+    assert prompted.sha256 != small_suite.with_seeds((0, 1)).sha256
+    gone = small_suite.model_copy(update={"prompt": Prompt(audio=Path("gone.wav"), text="a")})
+    with pytest.raises(RecipeError, match=r"cannot read the recording 'gone\.wav'"):
+        assert gone.sha256

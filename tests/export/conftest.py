@@ -88,7 +88,7 @@ def codecs() -> tuple[Any, Any]:
     for name in ("torch", "transformers", "parler_tts"):
         if find_spec(name) is None:
             pytest.skip(f"{name} is not installed")
-    from tts_compress.models.parler.network import load_packages
+    from tts_compress.models.parler.model import load_packages
 
     try:
         return load_packages()

@@ -8,12 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.export.fourier import (  # noqa: E402
-    Fourier,
-    FrameSettings,
-    InverseFourier,
-    LogMel,
-)
+from tts_compress.export.fourier import Fourier, FrameSettings, InverseFourier, LogMel  # noqa: E402
 
 
 @pytest.mark.parametrize("size", [2, 6, 22, 64, 100, 1024])

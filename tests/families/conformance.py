@@ -17,13 +17,14 @@ import pytest
 from tests.families.case import FamilyCase, Learning, SchemePromise
 from tests.families.tiny import write_voice
 from tests.measures import snr_db
+from tests.suites import suite_text
 from tts_compress import compress, load, read_report
 from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.cli import main
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.models.base import LanguageModel, LatentModel, TorchModel
 from tts_compress.models.execution import Execution
-from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _ALGORITHMS = {"int8-qat", "int4-gptq", "int4-inc"}
 """Schemes that train, or choose codes by an algorithm, which has tests of its own."""
@@ -428,13 +429,9 @@ class FamilyPromises:
 def write_suite(folder: Path, spoken: Sequence[str], prompt: str = "") -> Path:
     """Write a suite of texts, with the higher buzz that its prompt may name as `voice.wav`."""
     write_voice(folder / "voice.wav", seconds=1.5, pitch_hz=190)
-    texts = ", ".join(f'{{ text = "{text}" }}' for text in spoken)
     path = folder / "suite.toml"
     path.write_text(
-        'version = 1\nname = "two-texts"\nlanguage = "en-us"\nrecognizer = "pocketsphinx"\n'
-        f'normalizer = "en-v1"\nseeds = [3]\nutterances = [{texts}]\n\n{prompt}\n'
-        '[card]\nsummary = "s"\nsource = "s"\nlicence = "Apache-2.0"\ncomposition = "c"\n',
-        encoding="utf-8",
+        suite_text(spoken, name="two-texts", seeds="[3]", more=prompt), encoding="utf-8"
     )
     return path
 

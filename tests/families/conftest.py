@@ -11,9 +11,9 @@ import pytest
 
 from tests.measures import snr_db
 from tests.texts import write_set
+from tests.told import Told
 
 pytest.register_assert_rewrite("tests.families.conformance")
-
 
 if TYPE_CHECKING:
     from tts_compress.qat.options import TrainingOptions
@@ -23,27 +23,18 @@ class Stopped(Exception):  # noqa: N818  no error, a test's way out
     """Ends a training."""
 
 
-class Listener:
-    """Records the messages of a training, and ends it at an update of a component on request."""
+class Listener(Told):
+    """Keeps the progress of a training, and ends it at an update of a component on request."""
 
     def __init__(self, stop: tuple[str, int] | None = None) -> None:
-        self.lines: list[str] = []
-        self.stages: list[str] = []
+        super().__init__()
         self._stop = stop
 
     def advance(self, stage: str, done: int, total: int) -> None:
-        """Note a step."""
-        del total
-        self.stages.append(stage)
+        """Keep a step."""
+        super().advance(stage, done, total)
         if (stage, done) == self._stop:
             raise Stopped
-
-    def status(self, stage: str, text: str) -> None:
-        """Ignore what changes with each step."""
-
-    def message(self, line: str) -> None:
-        """Note a line."""
-        self.lines.append(line)
 
 
 @pytest.fixture
@@ -161,8 +152,7 @@ def deployed() -> Callable[..., dict[str, Agreement]]:
         from tts_compress import find_recipe
         from tts_compress.progress import Silent
         from tts_compress.qat.prepare import convert_qat, prepare_qat
-        from tts_compress.qat.recorded_calls import record_calls
-        from tts_compress.qat.training import call_task
+        from tts_compress.qat.training import call_task, record_calls
 
         recipe = find_recipe(model.family, scheme)
         rules = tuple(

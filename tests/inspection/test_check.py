@@ -15,8 +15,7 @@ from tests.graphs import make_model, make_node
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError
-from tts_compress.inspection.check import check_runtime
-from tts_compress.inspection.runtimes import find_runtimes, runtime_names
+from tts_compress.inspection.check import check_runtime, find_runtimes, runtime_names
 from tts_compress.models import open_model
 from tts_compress.onnx.session import open_session
 

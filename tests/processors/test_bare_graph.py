@@ -13,8 +13,8 @@ from tests.processors.emulation import NATIVE, Processor
 from tests.processors.stage import FP32, Stage, frame_snr_db, least_db
 from tts_compress.compression import compress
 from tts_compress.models.base import OnnxGraph
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
     from pathlib import Path

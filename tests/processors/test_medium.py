@@ -12,7 +12,7 @@ from tests.processors.stage import FP32, Stage, speaking, told_briefly
 from tts_compress.compression import compress
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable

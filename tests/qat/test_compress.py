@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.told import Told
 from tts_compress import compress, load
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
@@ -17,7 +18,7 @@ from tts_compress.compression import compress_trained
 from tts_compress.errors import MissingExtraError, QuantizationError, RecipeError, SchemeError
 from tts_compress.models.base import GraphModel
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer
 
 _QUICK = ["--steps", "4", "--batch-size", "2", "--threads", "1", "--learning-rate", "1e-5"]
@@ -137,19 +138,14 @@ def test_modules_learn_and_become_integers(net: Any, scheme: str, tmp_path: Path
 
 def test_compress_trains_by_the_schemes_name(net: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module, batches = net
-    told: list[str] = []
-
-    class Progress:
-        def advance(self, stage: str, done: int, total: int) -> None:
-            told.append(f"{stage} {done}/{total}")
-
+    told = Told()
     monkeypatch.setattr(
         "tts_compress.qat.options.TrainingOptions",
         lambda seed: TrainingOptions(seed=seed, steps=3),
     )
-    small = compress(module, "int8-qat", calibration=batches, progress=Progress())
+    small = compress(module, "int8-qat", calibration=batches, progress=told)
     assert isinstance(small.get_submodule("layer"), CompressedLayer)
-    assert told[-1] == "train 3/3"
+    assert told.steps[-1] == ("train", 3, 3)
 
 
 def test_the_loss_of_a_module_is_chosen(net: Any, tmp_path: Path, tiny: GraphModel) -> None:

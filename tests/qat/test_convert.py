@@ -10,10 +10,7 @@ from torch import Tensor, nn
 from tests.measures import snr_db
 from tts_compress import find_recipe
 from tts_compress.errors import QuantizationError
-from tts_compress.qat.fake_quantize import (
-    FakeQuantize,
-    disable_observer,
-)
+from tts_compress.qat.fake_quantize import FakeQuantize, disable_observer
 from tts_compress.qat.prepare import FakeQuantizedLayer, PreparedModule, convert_qat, prepare_qat
 from tts_compress.torch.layers.base import CompressedLayer, layer_state
 from tts_compress.torch.layers.checkpoint import load_module, save_module

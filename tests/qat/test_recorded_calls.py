@@ -13,7 +13,7 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import Objective
 
 torch = pytest.importorskip("torch")
-recorded_calls = pytest.importorskip("tts_compress.qat.recorded_calls")
+recorded_calls = pytest.importorskip("tts_compress.qat.training")
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,21 +11,20 @@ import torch
 from torch import Tensor, nn
 
 from tests.texts import write_set
+from tests.told import Told
 from tts_compress import compress, find_recipe
 from tts_compress.audio import Audio
-from tts_compress.compression.manifest import describe
 from tts_compress.compression.modules import speaking
-from tts_compress.compression.workbench import read_texts
+from tts_compress.compression.workbench import describe, read_texts
 from tts_compress.errors import ArtifactError, ModelError, QuantizationError, RecipeError
 from tts_compress.models.base import Objective, Speaking, Tokens
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.progress import Silent
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.qat.recorded_calls import RecordedCalls, record_calls
 from tts_compress.qat.task import TrainingTask
 from tts_compress.qat.trainer import read_log
-from tts_compress.qat.training import call_task, train_system
+from tts_compress.qat.training import RecordedCalls, call_task, record_calls, train_system
 from tts_compress.recipes.recipe import Calibration, Recipe
 from tts_compress.torch.layers.base import CompressedLayer
 
@@ -148,26 +147,6 @@ def texts(tmp_path: Path) -> str:
     return str(write_set(tmp_path / "letters.toml", [text for text, _ in _SEEDED]))
 
 
-class Told:
-    """Notes lines and stages."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.stages: set[str] = set()
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        """Note a stage."""
-        del done, total
-        self.stages.add(stage)
-
-    def status(self, stage: str, text: str) -> None:
-        """Ignore it."""
-
-    def message(self, line: str) -> None:
-        """Note a line."""
-        self.lines.append(line)
-
-
 def test_whole_texts_are_held_out() -> None:
     estimator, decoder = _datasets(_system())
     assert [len(estimator.train), len(estimator.held_out)] == [9, 3]
@@ -270,7 +249,7 @@ def test_a_component_is_trained_and_no_other(texts: str) -> None:
     assert set(training.before) == {"estimator/mse"}
     assert training.after["estimator/mse"] < 0.9 * training.before["estimator/mse"]
     assert 0 < training.steps <= _OPTIONS.steps
-    assert {"record", "train estimator"} <= told.stages
+    assert {"record", "train estimator"} <= {*told.stages}
     assert any(line.startswith("estimator: update 30 of 30") for line in told.lines)
     plain, trained = compress(model.root(), "int4-weight-only", recipe=recipe), made.root()
     same = {

@@ -212,12 +212,25 @@ def test_bad_gradients_do_not_reach_the_weights(
     assert _is_same(task.student, before)
 
 
-def test_loss_that_is_bad_from_the_start_is_an_error(
-    toy: Any, options: Callable[..., TrainingOptions]
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (
+            lambda task: task.held_out[0].targets[0].fill_(math.nan),
+            "is output/mse nan before training",
+        ),
+        (lambda task: task.student.requires_grad_(False), "no trainable weight"),
+    ],
+)
+def test_what_is_bad_from_the_start_is_an_error(
+    toy: Any,
+    options: Callable[..., TrainingOptions],
+    damage: Callable[[TrainingTask], object],
+    message: str,
 ) -> None:
     task = toy.make_task()
-    task.held_out[0].targets[0].fill_(math.nan)
-    with pytest.raises(QuantizationError, match="is output/mse nan before training"):
+    damage(task)
+    with pytest.raises(QuantizationError, match=message):
         toy.train(task, TrainingRun(options=options()))
 
 
@@ -244,40 +257,28 @@ def test_batch_that_does_not_fit_is_taken_in_parts(
     assert any("out of memory" in line for line in progress.lines)
 
 
-def test_single_example_that_does_not_fit_is_an_error(
-    toy: Any, options: Callable[..., TrainingOptions]
+@pytest.mark.parametrize(
+    ("raised", "error", "told"),
+    [
+        ("CUDA out of memory. Tried to allocate", QuantizationError, "not even one example fits"),
+        ("mat1 and mat2 shapes cannot be multiplied", RuntimeError, "shapes cannot be multiplied"),
+    ],
+)
+def test_a_lack_of_memory_for_one_example_is_told_from_other_errors(
+    toy: Any,
+    options: Callable[..., TrainingOptions],
+    raised: str,
+    error: type[Exception],
+    told: str,
 ) -> None:
     task = toy.make_task()
 
     def refuse(_module: nn.Module, _inputs: tuple[Tensor, ...]) -> None:
         if torch.is_grad_enabled():
-            raise RuntimeError("CUDA out of memory. Tried to allocate")
+            raise RuntimeError(raised)
 
     task.student.register_forward_pre_hook(refuse)
-    with pytest.raises(QuantizationError, match="not even one example fits into memory"):
-        toy.train(task, TrainingRun(options=options()))
-
-
-def test_other_errors_are_not_taken_for_a_lack_of_memory(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    task = toy.make_task()
-
-    def refuse(_module: nn.Module, _inputs: tuple[Tensor, ...]) -> None:
-        if torch.is_grad_enabled():
-            raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    task.student.register_forward_pre_hook(refuse)
-    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
-        toy.train(task, TrainingRun(options=options()))
-
-
-def test_student_without_trainable_weights_is_refused(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    task = toy.make_task()
-    task.student.requires_grad_(False)
-    with pytest.raises(QuantizationError, match="no trainable weight"):
+    with pytest.raises(error, match=told):
         toy.train(task, TrainingRun(options=options()))
 
 

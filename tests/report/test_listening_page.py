@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from tests.browser import PATHS, Browser
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, write_float_wav
 from tts_compress.cli import main
 from tts_compress.evaluation.page_audio import make_test
-from tts_compress.evaluation.samples import write_float_wav
 from tts_compress.report import render_html, write_report
 from tts_compress.report.pages import render_listening_page
 

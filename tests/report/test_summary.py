@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
-from tts_compress.report import summary_rows, summary_table
+from tts_compress.evaluation.result import Evaluation
+from tts_compress.models.base import UNLIKE_UPSTREAM
+from tts_compress.report import render_html, summary_rows, summary_table
+from tts_compress.report.markdown import render_markdown
+from tts_compress.report.summary import cautions, terms, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,3 +135,226 @@ def test_a_name_in_the_terminal_is_neither_markup_nor_a_control_sequence(altered
         console.print(summary_table(changed))
     assert "[red]x[/nonsense][2J" in capture.get()
     assert "\x1b[2J" not in capture.get()
+
+
+def cards(evaluation: Evaluation) -> dict[str, Row]:
+    return {row.label: row for row in summary_rows(evaluation) if row.headline is not None}
+
+
+def test_the_cards_of_a_good_result(evaluation: Evaluation) -> None:
+    found = cards(evaluation).values()
+    assert [(row.label, row.headline.value, row.trend) for row in found if row.headline] == [
+        ("Size on disk", "3.9\u00d7 smaller", "better"),
+        ("Latency, mean", "3.1\u00d7 faster", "better"),
+        ("Memory of the model", "1.9\u00d7 less", "better"),
+        ("Word error rate", "+0.4 points", "same"),
+        ("Log-mel distance", "1.6 dB", "same"),
+        ("Length of the speech", "\u22120.09 %", "unknown"),
+        ("Broken utterances", "0", "same"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changes", "title", "judgement", "trend"),
+    [
+        ({"size.reference_bytes": 12_000_000}, "Size on disk", "takes more space", "worse"),
+        ({"size.reference_bytes": 16_320_118}, "Size on disk", "no change", "same"),
+        (
+            {"rtf.candidate.p50": 1.25},
+            "Latency, mean",
+            "real-time factor 1.250, not faster than speech",
+            "better",
+        ),
+        (
+            {"rtf.candidate.p50": 0.5},
+            "Latency, mean",
+            "real-time factor 0.500, faster than speech",
+            "better",
+        ),
+        (
+            {"rtf.candidate.p50": math.nan},
+            "Latency, mean",
+            "real-time factor not measured",
+            "better",
+        ),
+        ({"duration.kept": None}, "Length of the speech", "durations of single", "unknown"),
+        ({"health.candidate.empty": 2}, "Broken utterances", "2 empty", "worse"),
+        ({"health.reference.empty": 2}, "Broken utterances", "none silent", "better"),
+        ({"signal.log_mel_distance_db": math.nan}, "Log-mel distance", "not measured", "unknown"),
+    ],
+)
+def test_cards_of_unusual_results(
+    altered: Altered, changes: dict[str, Any], title: str, judgement: str, trend: str
+) -> None:
+    row = cards(altered(changes))[title]
+    assert row.headline is not None
+    assert row.headline.judgement.startswith(judgement)
+    assert row.trend == trend
+
+
+_SLOWER = {
+    "latency.reference.mean_ms": 143.0,
+    "latency.candidate.mean_ms": 154.0,
+    "latency.ratio": 143 / 154,
+    "latency.interval": (0.9, 0.96),
+    "latency.p50_ratio": 1.01,
+}
+"""A slower candidate whose texts, by the median of their medians, look a little faster."""
+
+
+def test_a_model_that_takes_longer_is_never_told_as_faster(altered: Altered) -> None:
+    """It was: from 143 to 154 ms, "1.01 times faster", because two statistics were mixed."""
+    found = altered(_SLOWER)
+    (row,) = [row for row in summary_rows(found) if row.label == "Latency, mean"]
+    assert (row.reference, row.candidate, row.change, row.trend) == (
+        "143 ms",
+        "154 ms",
+        "1.08× slower (95 % interval 1.04 … 1.11)",
+        "worse",
+    )
+    assert row.headline is not None
+    assert (row.headline.value, row.headline.detail) == (
+        "1.08× slower",
+        "143 ms to 154 ms, mean; 95 % interval 1.04 … 1.11",
+    )
+    assert "1.08× slower (95 % interval 1.04 … 1.11)" in verdict(found)
+    assert any("slower than the reference" in caution for caution in cautions(found))
+    for page in (render_markdown(found), render_html(found)):
+        assert "1.01×" not in page
+
+
+@pytest.mark.parametrize(
+    ("ratio", "interval", "trend"),
+    [
+        (1.6, (1.5, 1.7), "better"),
+        (1.06, (0.94, 1.2), "same"),
+        (1.06, (1.0, 1.2), "same"),
+        (0.94, (0.9, 1.01), "same"),
+        (0.94, (0.9, 0.99), "worse"),
+        (1.6, None, "better"),
+        (1.6, (math.nan, math.nan), "better"),
+        (math.nan, (1.5, 1.7), "unknown"),
+    ],
+)
+def test_a_speed_differs_only_where_its_interval_excludes_one(
+    altered: Altered, ratio: float, interval: tuple[float, float] | None, trend: str
+) -> None:
+    found = altered({"latency.ratio": ratio, "latency.interval": interval})
+    assert found.latency.trend == trend
+
+
+@pytest.mark.parametrize("ratio", [0.97, 1.02])
+def test_what_noise_may_have_done_is_neither_good_nor_bad(altered: Altered, ratio: float) -> None:
+    """A busy machine makes a voice neither slow nor fast."""
+    found = altered({"latency.ratio": ratio, "latency.interval": (0.9, 1.04)})
+    assert cautions(found) == []
+    assert {row.label: row.trend for row in summary_rows(found)}["Latency, mean"] == "same"
+
+
+def test_the_pages_say_what_the_mean_and_its_interval_are(evaluation: Evaluation) -> None:
+    for page in (render_markdown(evaluation), render_html(evaluation)):
+        assert "geometric mean of all timed runs" in page
+        assert "95 % interval over processes and" in page
+
+
+def test_first_sound_and_memory_stand_beside_size_and_speed(evaluation: Evaluation) -> None:
+    """A report of before the first sound was measured has none."""
+    figures = evaluation.model_copy(update={"first_audio": evaluation.latency}).headline()
+    assert (figures.first_audio_ms, figures.first_audio_ratio) == (117.3, evaluation.latency.ratio)
+    assert (figures.model_bytes, figures.memory_ratio) == (167_000_000, 316 / 167)
+    assert evaluation.headline().first_audio_ratio is None
+
+
+@pytest.fixture
+def torch_evaluation(altered: Altered) -> Evaluation:
+    """Return the evaluation of a language model."""
+    return altered(
+        {
+            "teacher_forced": {
+                "agreement": 0.974,
+                "kl_nats": 0.00094,
+                "logit_distance": 0.026,
+                "positions": 5580,
+                "texts": 8,
+            },
+        }
+    )
+
+
+def _added(evaluation: Evaluation, plain: Evaluation) -> list[tuple[str, str, str, str]]:
+    usual = {row.label for row in summary_rows(plain)}
+    return [
+        (row.label, row.reference, row.candidate, row.change)
+        for row in summary_rows(evaluation)
+        if row.label not in usual
+    ]
+
+
+def test_the_rows(torch_evaluation: Evaluation, evaluation: Evaluation) -> None:
+    assert _added(torch_evaluation, evaluation) == [
+        ("Token agreement", "", "97.4 %", "5580 tokens, 8 texts"),
+        ("KL divergence", "", "0.00094 nats", "per token, reading the same tokens"),
+        ("Logit distance", "", "2.6 %", "of the reference's scores, RMS"),
+    ]
+
+
+def test_they_are_on_the_page_in_markdown_and_in_the_terminal(torch_evaluation: Evaluation) -> None:
+    """With what they mean."""
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(summary_table(torch_evaluation))
+    markdown, page = render_markdown(torch_evaluation), render_html(torch_evaluation)
+    for text in (capture.get(), markdown, page):
+        for word in ("Token agreement", "0.00094 nats", "97.4 %"):
+            assert word in text
+    assert list(terms(torch_evaluation))[-1].startswith("Token agreement")
+    for meaning in terms(torch_evaluation).values():
+        assert meaning in " ".join(markdown.split())
+    assert "<dt>Token agreement, KL divergence, logit distance</dt><dd>Both language" in page
+
+
+def test_they_survive_the_disk_and_older_reports_have_none(
+    torch_evaluation: Evaluation, evaluation: Evaluation
+) -> None:
+    assert Evaluation.from_json(torch_evaluation.to_json()) == torch_evaluation
+    older = json.loads(evaluation.to_json())
+    del older["teacher_forced"]
+    older["runtimes"] = [{"name": "compile"}]
+    for side in ("reference", "candidate"):
+        del older[side]["settings"]
+    assert Evaluation.from_json(json.dumps(older)) == evaluation
+
+
+def test_a_distance_without_end_survives_the_disk(altered: Altered) -> None:
+    """A reference that finds all tokens alike has no scores to be relative to."""
+    scores = {"agreement": 0.1, "kl_nats": 9.0, "positions": 1, "texts": 1}
+    found = altered({"teacher_forced": scores | {"logit_distance": math.inf}})
+    assert Evaluation.from_json(found.to_json()) == found
+    rows = {row.label: row for row in summary_rows(found)}
+    assert rows["Logit distance"].candidate == "n/a"
+    assert rows["Token agreement"].change == "1 token, 1 text"
+
+
+def test_models_that_are_not_run_alike_are_a_caution(altered: Altered) -> None:
+    """Fewer steps are faster, whatever the weights are; a recording may have another name."""
+    settings = {"solver": "32 steps", "recording": "a.wav", "sample rate": "24000 Hz"}
+    same = altered({"reference.settings": settings, "candidate.settings": settings})
+    other = settings | {"solver": "16 steps", "recording": "reference.wav"}
+    changed = altered({"reference.settings": settings, "candidate.settings": other})
+    assert not any("run alike" in caution for caution in cautions(same))
+    (caution,) = [caution for caution in cautions(changed) if "run alike" in caution]
+    assert caution.endswith(
+        "solver of the reference is '32 steps', of the compressed model '16 steps'."
+    )
+    assert "| Compressed model | solver | 16 steps |" in render_markdown(changed)
+
+
+def test_what_is_unlike_upstream_stands_above_the_figures(altered: Altered) -> None:
+    settings = {UNLIKE_UPSTREAM: "dropout is off", "solver": "32 steps"}
+    both = altered({"reference.settings": settings, "candidate.settings": settings})
+    said = f"Models are run {UNLIKE_UPSTREAM}: dropout is off."
+    assert said in cautions(both)
+    assert not any(UNLIKE_UPSTREAM in caution for caution in cautions(altered({})))
+    page, text = render_html(both).replace("&#39;", "'"), render_markdown(both)
+    assert page.index(said) < page.index("<table")
+    assert text.index(said) < text.index("| Size on disk")

@@ -10,14 +10,7 @@ import pytest
 
 from tts_compress.environment import describe_environment
 from tts_compress.search.measure import MeasuredDamage
-from tts_compress.search.outcome import (
-    Judged,
-    Point,
-    Prediction,
-    Row,
-    SearchResult,
-    Sensitivity,
-)
+from tts_compress.search.outcome import Judged, Point, Prediction, Row, SearchResult, Sensitivity
 from tts_compress.search.page import search_page, sensitivity_page
 from tts_compress.sweep.report import SweepReport
 

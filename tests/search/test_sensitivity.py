@@ -13,8 +13,7 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import count_operators
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Rule
+from tts_compress.recipes.recipe import Rule, find_recipe
 from tts_compress.search.measure import Estimator, GraphComparison
 from tts_compress.search.options import SensitivityOptions
 from tts_compress.search.outcome import write_result

@@ -12,8 +12,7 @@ from tts_compress.cli import search as command
 from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import find_groups
+from tts_compress.recipes.recipe import find_groups, find_recipe
 from tts_compress.search import search as searching
 from tts_compress.search.choices import Choice, Space, find_formats
 from tts_compress.search.measure import MeasuredDamage

@@ -11,31 +11,17 @@ from typing import Any
 
 import pytest
 
+from tests.suites import suite_text
 from tts_compress.artifact import Manifest, Source, sha256_of, with_files
 from tts_compress.evaluation import EvaluationOptions
-from tts_compress.evaluation.analysis import Analyzer
 from tts_compress.evaluation.stages import Timings
-from tts_compress.recipes.family import find_recipe
-from tts_compress.sweep.executors import Outcome, Task
+from tts_compress.evaluation.store import Analyzer
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings
+from tts_compress.sweep.run import Outcome, Task
 from tts_compress.sweep.work import UnitRunner
 
 _FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"
-
-SUITE = """
-version = 1
-name = "small"
-language = "en-us"
-recognizer = "pocketsphinx"
-normalizer = "en-v1"
-seeds = [0, 1]
-utterances = [{text = "Open the door."}, {text = "A cat sat down"}, {text = "We saw birds"}]
-[card]
-summary = "s"
-source = "s"
-licence = "s"
-composition = "s"
-"""
 
 
 class InProcessRunner:
@@ -163,7 +149,8 @@ def identity() -> Identity:
 @pytest.fixture
 def write_plan(tmp_path: Path) -> Callable[..., Path]:
     """Write a plan with the keywords' values in its first lines; return its path."""
-    (tmp_path / "small.toml").write_text(SUITE, encoding="utf-8")
+    suite = suite_text(["Open the door.", "A cat sat down", "We saw birds"], seeds="[0, 1]")
+    (tmp_path / "small.toml").write_text(suite, encoding="utf-8")
 
     def write(name: str = "plan", more: str = "", **values: Any) -> Path:
         given = {"voices": ["demo"], "schemes": ["int8"], "suite": "small.toml"} | values

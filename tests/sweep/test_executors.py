@@ -14,10 +14,9 @@ from tests.measures import TIMED
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
-from tts_compress.sweep.executors import Outcome, RayPool, Task
 from tts_compress.sweep.plan import read_plan
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.run import plan_sweep, run_units
+from tts_compress.sweep.run import Outcome, RayPool, Task, plan_sweep, run_units
 
 _QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 
+import tts_compress
+from tts_compress.environment import code_hash
 from tts_compress.errors import TTSCompressError
-from tts_compress.recipes.family import find_recipe
-from tts_compress.sweep.plan import read_plan
+from tts_compress.recipes.recipe import find_recipe
+from tts_compress.sweep import work
+from tts_compress.sweep.plan import Identity, Opened, OpenPlan, Unit, read_plan, share_of, units_of
 from tts_compress.sweep.run import name_voices, parse_share
 
 
@@ -102,3 +105,126 @@ def test_a_family_has_its_environment(
     plan = read_plan(write_plan(voices=voices, more="[environments.piper]\npython = 'q'"))
     pythons = [plan.environment_of(voice).python for voice in plan.voices]
     assert pythons == ["q", "q", "q", None, None, "q"], "the last is no file: of Piper by its name"
+
+
+def _voice(name: str = "demo", fingerprint: str = "f") -> Opened:
+    return Opened(spec=name, name=name, family="piper", fingerprint=fingerprint)
+
+
+def _units(plan: OpenPlan, identity: Identity, voices: int = 1) -> list[Unit]:
+    found = {
+        unit.key: unit
+        for number in range(voices)
+        for scheme in plan.schemes
+        for unit in units_of(plan, _voice(f"v{number}", f"f{number}"), scheme, identity)
+    }
+    return list(found.values())
+
+
+def test_schemes_share_the_reference(write_plan: Callable[..., Path], identity: Identity) -> None:
+    plan = read_plan(write_plan(schemes=["int8", "fp16"], shards=3))
+    units = _units(plan, identity)
+    counts = {kind: sum(unit.kind == kind for unit in units) for kind in {u.kind for u in units}}
+    assert counts == {"compress": 2, "reference": 3, "candidate": 6, "time": 2, "report": 2}
+    known: set[str] = set()
+    for unit in units:
+        assert known >= {*unit.needs}, "what a unit needs comes before it"
+        known.add(unit.key)
+
+
+def test_a_key_changes_with_what_decides_and_with_nothing_else(
+    write_plan: Callable[..., Path], identity: Identity
+) -> None:
+    def keys(plan: OpenPlan, own: Identity = identity, fingerprint: str = "f") -> dict[str, str]:
+        units = units_of(plan, _voice(fingerprint=fingerprint), plan.schemes[0], own)
+        return {unit.title: unit.key for unit in units}
+
+    first = keys(read_plan(write_plan()))
+    same = keys(read_plan(write_plan("other", gates=["strict"], unit_hours=2.0)))
+    assert same == first, "neither the place nor the gates decide"
+    voice = keys(read_plan(write_plan()), fingerprint="g")
+    versions = keys(read_plan(write_plan()), identity.model_copy(update={"packages": {}}))
+    for changed in (voice, versions):
+        assert not {*changed.values()} & {*first.values()}
+    scheme = keys(read_plan(write_plan(schemes=["fp16"])))
+    assert scheme["reference demo, shard 0"] == first["reference demo, shard 0"]
+    assert not {key for title, key in scheme.items() if "reference" not in title} & {
+        *first.values()
+    }
+    seeds = keys(read_plan(write_plan(seeds=[7])))
+    assert seeds["compress demo, int8"] == first["compress demo, int8"]
+    assert seeds["time demo, int8"] == first["time demo, int8"]
+    assert seeds["candidate demo, int8, shard 1"] != first["candidate demo, int8, shard 1"]
+    ears = keys(read_plan(write_plan()), identity.model_copy(update={"recognizer": "other"}))
+    assert ears["compress demo, int8"] == first["compress demo, int8"]
+    assert ears["reference demo, shard 0"] != first["reference demo, shard 0"]
+    timing = keys(read_plan(write_plan(more="[settings]\ntiming_runs = 2")))
+    changed_titles = {title for title, key in timing.items() if key != first[title]}
+    assert changed_titles == {"time demo, int8", "report demo, int8"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 40])
+def test_shares_hold_whole_chains(
+    write_plan: Callable[..., Path], identity: Identity, count: int
+) -> None:
+    plan = read_plan(write_plan(schemes=["int8", "fp16", "bf16"], shards=3))
+    units = _units(plan, identity, voices=2)
+    shares = [share_of(units, number, count) for number in range(1, count + 1)]
+    together = [unit.key for share in shares for unit in share]
+    assert sorted(together) == sorted(unit.key for unit in units if unit.kind != "report")
+    for share in shares:
+        mine = {unit.key for unit in share}
+        assert all({*unit.needs} <= mine for unit in share)
+    sizes = [len(share) for share in shares]
+    assert max(sizes) - min(sizes) <= 5, "the longest chain is a model, three shards, its time"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of this package's code that is hashed in its place."""
+    own, copy = Path(tts_compress.__file__).parent, tmp_path / "tts_compress"
+    shutil.copytree(own, copy, ignore=shutil.ignore_patterns("__pycache__", "voices", "templates"))
+    monkeypatch.setattr(tts_compress, "__file__", str(copy / "__init__.py"))
+    return copy
+
+
+def _edit(path: Path) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        file.write("\n# another line\n")
+
+
+def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Path) -> None:
+    """An edit of the model card had all voices compressed and evaluated again.
+
+    One of what does the units changed nothing: the whole package of sweeps was left out.
+    """
+
+    def hash_now() -> str:
+        return work._code.__wrapped__()
+
+    first = hash_now()
+    nothing = [
+        *("report/card.py", "report/html.py", "search/search.py", "cli/quantize.py"),
+        *("terminal.py", "inspection/check.py", "sweep/page.py", "sweep/run.py"),
+    ]
+    for name in nothing:
+        _edit(package / name)
+        assert hash_now() == first, name
+    decisive = [
+        *("sweep/work.py", "compression/__init__.py", "onnx/quantize/convert.py", "qat/task.py"),
+        *("numerics/spectra.py", "evaluation/recognizers/whisper.py"),
+        *("torch/convert.py", "models/parler/network.py", "numerics/weights.py", "audio.py"),
+    ]
+    for name in decisive:
+        before = hash_now()
+        _edit(package / name)
+        assert hash_now() != before, name
+
+
+def test_a_file_that_is_renamed_or_added_is_other_code(package: Path) -> None:
+    first = code_hash("evaluation")
+    metric = package / "evaluation" / "metrics" / "distortion.py"
+    metric.rename(metric.with_name("another.py"))
+    assert (second := code_hash("evaluation")) != first
+    (package / "evaluation" / "recognizers" / "empty.py").touch()
+    assert code_hash("evaluation") not in {first, second}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tts_compress.errors import ArtifactError, MissingExtraError
-from tts_compress.sweep.executors import connect
 from tts_compress.sweep.results import open_results
+from tts_compress.sweep.run import connect
 
 
 @pytest.fixture(params=["path", "file", "memory"])

@@ -1,6 +1,11 @@
 """Devices by name, and modules that are moved: no GPU is needed."""
 
-from typing import Any
+# ruff: noqa: D102, N802  the methods of the stand-in have the names of NVML's functions
+
+import sys
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -9,8 +14,20 @@ from torch import nn
 from tests.measures import snr_db
 from tests.pretend import CudaTensor, pretend_gpu
 from tts_compress import compress
+from tts_compress.environment import describe_environment, describe_gpus
 from tts_compress.errors import ModelError
-from tts_compress.torch.devices import device_of, find_device, moved, set_precision
+from tts_compress.qat import trainer
+from tts_compress.qat.trainer import matmul_precision
+from tts_compress.torch.devices import (
+    device_of,
+    find_device,
+    gpu_activity,
+    gpu_load,
+    moved,
+    set_precision,
+    start_clock,
+    watched,
+)
 
 CUDA = torch.device("cuda", 0)
 
@@ -103,3 +120,184 @@ def test_integers_on_a_gpu_are_torchaos(monkeypatch: pytest.MonkeyPatch) -> None
         assert isinstance(there[0], TorchaoInt8Linear)
         assert there[0].state()["weight"].cpu().equal(small[0].state()["weight"])
         assert snr_db(module(x).numpy(), there(x.to(CUDA)).cpu().numpy()) > 35
+
+
+FIRST_GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
+
+
+class NoCounterError(Exception):
+    """An error of NVML."""
+
+
+class Nvml:
+    """A machine with one GPU, whose utilisation rises with every reading."""
+
+    NVMLError = NoCounterError
+
+    def __init__(self) -> None:
+        self.opened = self.readings = 0
+        self.has_power = True
+
+    def nvmlInit(self) -> None:
+        self.opened += 1
+
+    def nvmlShutdown(self) -> None:
+        self.opened -= 1
+
+    def nvmlSystemGetCudaDriverVersion_v2(self) -> int:
+        return 13_020
+
+    def nvmlSystemGetDriverVersion(self) -> str:
+        return "580.10"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return f"gpu {index}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        assert uuid == "GPU-abc"
+        return "gpu 0"
+
+    def nvmlDeviceGetName(self, gpu: str) -> str:
+        return f"NVIDIA {gpu}"
+
+    def nvmlDeviceGetUtilizationRates(self, gpu: str) -> Any:
+        assert gpu == "gpu 0"
+        self.readings += 1
+        return SimpleNamespace(gpu=10 * self.readings)
+
+    def nvmlDeviceGetPowerUsage(self, gpu: str) -> int:
+        assert gpu == "gpu 0"
+        if not self.has_power:
+            raise NoCounterError
+        return 250_500
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[Nvml]:
+    """Let this machine have a GPU by NVML, and torch one with some memory in use."""
+    library = Nvml()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid="abc"))
+    stats = {
+        "allocated_bytes.all.current": 300,
+        "allocated_bytes.all.peak": 700,
+        "reserved_bytes.all.current": 1000,
+        "inactive_split_bytes.all.current": 250,
+    }
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: stats)
+    yield library
+    assert library.opened == 0, "it was left open"
+
+
+_MEMORY = {"allocated_bytes": 300, "reserved_bytes": 1000, "peak_bytes": 700, "fragmentation": 0.25}
+
+
+def test_the_environment_names_gpu_driver_and_cuda(nvml: Nvml) -> None:
+    assert nvml.opened == 0
+    expected = {"name": "NVIDIA gpu 0", "driver": "580.10", "cuda": "13.2"}
+    assert describe_environment()["gpus"] == [expected]
+
+
+@pytest.mark.usefixtures("nvml")
+def test_a_log_has_memory_and_activity_of_a_gpu() -> None:
+    load = gpu_load(FIRST_GPU)
+    assert load == {f"gpu_{name}": value for name, value in _MEMORY.items()} | {
+        "gpu_utilisation_percent": 10.0,
+        "gpu_power_w": 250.5,
+    }
+    assert gpu_load(CPU) == {}
+
+
+def test_activity_is_the_mean_over_a_block(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_compress.torch.devices._EVERY_S", 0.001)
+    with watched(FIRST_GPU) as use:
+        while nvml.readings < 3:
+            pass
+    assert use == _MEMORY | {
+        "utilisation_percent": pytest.approx(5 * (nvml.readings + 1)),
+        "power_w": 250.5,
+    }
+
+
+def test_what_a_driver_lacks_is_left_out(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml.has_power = False
+    assert gpu_activity(FIRST_GPU) == {}
+    with watched(FIRST_GPU) as use:
+        pass
+    assert use == _MEMORY
+    monkeypatch.setattr(nvml, "nvmlInit", lambda: (_ for _ in ()).throw(NoCounterError()))
+    assert describe_gpus() == []
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert describe_gpus() == []
+    assert "gpus" not in describe_environment()
+
+
+def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            told.append("record")
+
+        def elapsed_time(self, other: "Event") -> float:
+            assert other is not self
+            return 1500.0
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: told.append("wait"))
+    seconds = start_clock(FIRST_GPU)
+    told.append("work")
+    assert seconds() == 1.5
+    assert told == ["wait", "record", "work", "record", "wait"]
+    assert start_clock(CPU)() >= 0
+
+
+_CPU = torch.device("cpu")
+
+
+def _units(*formats: str) -> Callable[[str, torch.device], torch.Tensor]:
+    """Return a function that multiplies like hardware with such number formats."""
+
+    def multiply(wanted: str, _device: torch.device) -> torch.Tensor:
+        return torch.tensor(0.1 if wanted in formats else 0.0)
+
+    return multiply
+
+
+@pytest.mark.parametrize(
+    ("wanted", "formats", "told"),
+    [
+        ("highest", ("high", "medium"), "highest: FP32"),
+        ("high", ("high", "medium"), "high: TF32"),
+        ("medium", ("high", "medium"), "medium: bfloat16 products"),
+        ("high", ("medium",), "high: no effect on this hardware, FP32"),
+        ("medium", (), "medium: no effect on this hardware, FP32"),
+    ],
+)
+def test_effect_is_what_products_show(
+    monkeypatch: pytest.MonkeyPatch,
+    wanted: Literal["highest", "high", "medium"],
+    formats: tuple[str, ...],
+    told: str,
+) -> None:
+    monkeypatch.setattr(trainer, "_product", _units(*formats))
+    with matmul_precision(wanted, _CPU) as effect:
+        assert effect.startswith(told)
+
+
+@pytest.mark.parametrize("wanted", ["highest", "high", "medium"])
+def test_setting_lasts_for_a_block(wanted: Literal["highest", "high", "medium"]) -> None:
+    with matmul_precision(wanted, _CPU) as effect:
+        assert torch.get_float32_matmul_precision() == wanted
+        assert effect.startswith(wanted)
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_processors_have_no_load_of_a_gpu() -> None:
+    assert gpu_load(_CPU) == {}

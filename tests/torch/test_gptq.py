@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from tests.rules import make_recipe
+from tests.told import Told
 from tts_compress.compression import compress
-from tts_compress.compression.manifest import Job
 from tts_compress.compression.modules import compress_system
+from tts_compress.compression.workbench import Job
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import Speaking
 from tts_compress.numerics.weights import PAIR_LIMIT, gptq, neighbour_sums, round_weight
 from tts_compress.recipes.formats import Algorithm
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, read_calibration_set
-from tts_compress.torch.layers.codes import group_scales, round_groups
+from tts_compress.torch.layers.base import group_scales, round_groups
 from tts_compress.torch.layers.floating import Int8WeightOnly
 from tts_compress.torch.layers.int4 import Int4Linear
 from tts_compress.torch.observe import observe_moments
@@ -282,19 +283,11 @@ def _recipe(weights: Any = "int4", algorithm: Any = "gptq") -> Recipe:
     )
 
 
-class _Told:
-    def __init__(self) -> None:
-        self.steps: list[tuple[str, int, int]] = []
-
-    def advance(self, stage: str, done: int, total: int) -> None:
-        self.steps.append((stage, done, total))
-
-
 @pytest.mark.parametrize(("weights", "kind"), [("int4", Int4Linear), ("int8", Int8WeightOnly)])
 def test_a_module_is_compressed_with_a_recipe_that_says_so(
     weights: str, kind: type[nn.Module]
 ) -> None:
-    encoder, told = _encoder(), _Told()
+    encoder, told = _encoder(), Told()
     before = {name: value.clone() for name, value in encoder.state_dict().items()}
     batches = list(_inputs(0, 64, rows=640).view(8, 2, 40, 64))
     outputs = {}
@@ -346,13 +339,13 @@ class _Speaker:
         return spoken
 
 
-def _compress(model: Any, recipe: Recipe, progress: _Told) -> Any:
+def _compress(model: Any, recipe: Recipe, progress: Told) -> Any:
     return compress_system(model, recipe, None, Job(seed=5, progress=progress))
 
 
 def test_a_model_is_calibrated_by_speaking() -> None:
     settings = Calibration(set="en", utterances=3)
-    recipe, told = _recipe().model_copy(update={"calibration": settings}), _Told()
+    recipe, told = _recipe().model_copy(update={"calibration": settings}), Told()
     speaker: Any = _Speaker(_encoder())
     small: Any = _compress(speaker, recipe, told)
     nearest: Any = _compress(speaker, _recipe(algorithm="rtn"), told)

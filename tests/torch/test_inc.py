@@ -14,9 +14,9 @@ import tts_compress
 from tests.rules import make_recipe
 from tts_compress.compression import compress
 from tts_compress.errors import MissingExtraError
-from tts_compress.torch.layers.codes import group_scales, pack_nibbles, round_groups
+from tts_compress.torch.convert import inc_codes
+from tts_compress.torch.layers.base import group_scales, pack_nibbles, round_groups
 from tts_compress.torch.layers.int4 import Int4Linear
-from tts_compress.torch.weight_codes import inc_codes
 
 _GROUP = 32
 
@@ -143,7 +143,7 @@ def test_it_leaves_nothing_behind(package: Any, tmp_path: Path) -> None:
     folder.mkdir()
     program = (
         "import logging, torch\n"
-        "from tts_compress.torch.weight_codes import inc_codes\n"
+        "from tts_compress.torch.convert import inc_codes\n"
         "weight = torch.randn(4, 64)\n"
         "kept = weight.clone()\n"
         "inc_codes(weight, None, 32)\n"

@@ -26,8 +26,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Print what each runtime does with the model; exit code 1 where one does not play it."""
-    from tts_compress.inspection.check import check_runtime, verdict_lines
-    from tts_compress.inspection.runtimes import runtime_names
+    from tts_compress.inspection.check import check_runtime, runtime_names, verdict_lines
     from tts_compress.models import open_model
 
     model = open_model(options.model)

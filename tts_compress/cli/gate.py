@@ -57,7 +57,7 @@ COMMAND = Command(
 def run(options: Namespace) -> Output:
     """Judge the report; exit code 1 where a gate fails."""
     from tts_compress.evaluation import read_report
-    from tts_compress.report.verdicts import annotation_lines, conclusion, result_line
+    from tts_compress.report.markdown import annotation_lines, conclusion, result_line
 
     report = read_report(options.report)
     verdicts = _judge(report, options)
@@ -91,7 +91,7 @@ def _judge(report: Evaluation, options: Namespace) -> list[Verdict]:
 def _write(report: Evaluation, verdicts: list[Verdict], options: Namespace) -> None:
     """Write the files that were asked for."""
     from tts_compress.artifact import append_text, write_text_atomically
-    from tts_compress.report.verdicts import render_junit, render_verdicts
+    from tts_compress.report.markdown import render_junit, render_verdicts
 
     if options.summary is not None:
         append_text(options.summary, render_verdicts(report, verdicts))

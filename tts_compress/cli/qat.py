@@ -61,7 +61,7 @@ def run(options: Namespace) -> Output:
     require_packages()
     import torch
 
-    from tts_compress.qat.state import CHECKPOINT_NAME
+    from tts_compress.qat.optimization import CHECKPOINT_NAME
 
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     folder = options.output.with_name(f"{options.output.name}.training")

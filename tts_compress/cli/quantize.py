@@ -88,7 +88,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
-    from tts_compress.recipes.family import find_recipe, scheme_of
+    from tts_compress.recipes.recipe import find_recipe, scheme_of
     from tts_compress.terminal import human_bytes, progress_bars
 
     begun = monotonic()

@@ -18,8 +18,8 @@ COMMAND = Command(__doc__)
 
 def run(_: Namespace) -> Output:
     """Print every scheme and the families that have it."""
-    from tts_compress.recipes.family import schemes_of
     from tts_compress.recipes.formats import SCHEMES
+    from tts_compress.recipes.recipe import schemes_of
 
     schemes = {family: schemes_of(family) for family in family_names()}
     rows, lines = [], []

@@ -32,9 +32,8 @@ from tts_compress.plain import masked
 
 if TYPE_CHECKING:
     from tts_compress.progress import Progress
-    from tts_compress.sweep.executors import Executor
     from tts_compress.sweep.report import SweepReport
-    from tts_compress.sweep.run import Planned
+    from tts_compress.sweep.run import Executor, Planned
 
 COMMAND = Command(
     __doc__,
@@ -75,7 +74,7 @@ def run(options: Namespace) -> Output:
 
 
 def _executor(options: Namespace, planned: Planned) -> Executor:
-    from tts_compress.sweep.executors import EXECUTORS
+    from tts_compress.sweep.run import EXECUTORS
 
     if options.executor not in EXECUTORS:
         raise RecipeError(f"no executor {options.executor!r}; available: {', '.join(EXECUTORS)}")

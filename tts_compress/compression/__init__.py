@@ -12,22 +12,24 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.comparison import TEXTS, check_converted, run_original, verify
-from tts_compress.compression.manifest import Job, describe, join_manifests
 from tts_compress.compression.quality import choose
-from tts_compress.compression.workbench import Workbench, is_feeds, open_calibration, trial_feeds
+from tts_compress.compression.workbench import (
+    Job,
+    Workbench,
+    describe,
+    is_feeds,
+    join_manifests,
+    open_calibration,
+    trial_feeds,
+)
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
-from tts_compress.onnx.quantize.convert import (
-    STAGE,
-    choose_eight_bits,
-    convert,
-    prepare_conversion,
-)
+from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -291,7 +293,7 @@ def _compress_graph(
     # A graph of nothing but durations has no integers to learn.
     learns = not bench.lengths or any(d.weights == Weights.INT8 for d in conversion.decisions)
     if job.training is not None and learns:
-        from tts_compress.qat.training import train_graph
+        from tts_compress.qat.graph.task import train_graph
 
         conversion, trained = train_graph(
             conversion,

@@ -13,15 +13,19 @@ import onnxruntime
 
 from tts_compress.artifact import RunRecord
 from tts_compress.audio import Audio
-from tts_compress.compression.manifest import Job
-from tts_compress.compression.workbench import Workbench, read_texts
+from tts_compress.compression.workbench import Job, Workbench, read_texts
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import GraphModel
 from tts_compress.models.feeds import made_up_feeds
 from tts_compress.models.graph_file import weight_problem
-from tts_compress.numerics.distortion import mu_law, spectrum
 from tts_compress.numerics.pauses import floor_noise, floor_rise
-from tts_compress.numerics.spectra import compare_warped, frame_distances, same_timing
+from tts_compress.numerics.spectra import (
+    compare_warped,
+    frame_distances,
+    mu_law,
+    same_timing,
+    spectrum,
+)
 from tts_compress.onnx.graph import Array, standard_opset
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_arithmetic

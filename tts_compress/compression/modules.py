@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from tts_compress.artifact import LayerRecord, Manifest, Source
-from tts_compress.compression.manifest import Job, describe
-from tts_compress.compression.workbench import read_texts
+from tts_compress.compression.workbench import Job, describe, read_texts
 from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,
@@ -23,9 +22,8 @@ from tts_compress.errors import (
 )
 from tts_compress.models.base import TorchModel
 from tts_compress.progress import Progress
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Calibration, Recipe
+from tts_compress.recipes.recipe import Calibration, Recipe, find_recipe
 from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
 from tts_compress.torch.devices import device_of

@@ -21,8 +21,7 @@ import onnx
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
-from tts_compress.compression.manifest import Job
-from tts_compress.compression.workbench import Workbench
+from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.precision import length_outputs

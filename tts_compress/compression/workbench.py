@@ -1,19 +1,38 @@
-"""A graph with its calibration data: prepared and observed once, and converted by many recipes."""
+"""A graph with its calibration data: prepared and observed once, and converted by many recipes.
+
+The record of it is a `Manifest`.
+"""
 
 import hashlib
 import warnings
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
-from tts_compress.artifact import CalibrationRecord, sha256_of
+from tts_compress.artifact import (
+    CalibrationRecord,
+    Manifest,
+    Source,
+    TrainingRecord,
+    join_runs,
+    sha256_of,
+)
 from tts_compress.config import data_names
-from tts_compress.errors import MissingExtraError, RecipeError, TextError, TTSCompressWarning
-from tts_compress.models.base import GraphModel, OnnxGraph
+from tts_compress.environment import describe_environment
+from tts_compress.errors import (
+    MissingExtraError,
+    ModelError,
+    RecipeError,
+    TextError,
+    TTSCompressWarning,
+)
+from tts_compress.models.base import GraphModel, Model, OnnxGraph
 from tts_compress.models.feeds import FEEDS_SUFFIX, graph_inputs, open_feeds
 from tts_compress.models.speakers import primary_language, speakers_in_turn
 from tts_compress.numerics.ranges import Range
@@ -30,16 +49,12 @@ from tts_compress.onnx.quantize.convert import (
     make_residuals_float,
     observed_tensors,
 )
-from tts_compress.onnx.quantize.decisions import (
-    Decision,
-    decide,
-    follow_weights,
-    static_outputs,
-)
+from tts_compress.onnx.quantize.decisions import Decision, decide, follow_weights, static_outputs
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen
-from tts_compress.progress import Silent
-from tts_compress.recipes.formats import Activations, Weights
+from tts_compress.progress import Progress, Silent
+from tts_compress.qat.options import TrainingRun
+from tts_compress.recipes.formats import Activations, Quality, Weights
 from tts_compress.recipes.recipe import (
     Calibration,
     CalibrationSet,
@@ -48,6 +63,88 @@ from tts_compress.recipes.recipe import (
     read_calibration_set,
 )
 from tts_compress.recipes.recipe import Format as Form
+
+if TYPE_CHECKING:
+    from tts_compress.torch.convert import Converted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """Settings of one compression besides its recipe."""
+
+    seed: int
+    """Seed of the noise the model is calibrated with."""
+
+    progress: Progress
+    quality: Quality | None = None
+    """Bound on the damage to a graph's sound; None for the recipe's."""
+
+    training: TrainingRun | None = None
+    """None where the model is not trained."""
+
+
+def describe(
+    model: Model | Source,
+    recipe: Recipe,
+    outcome: "Conversion | Converted",
+    *,
+    calibration: CalibrationRecord | None,
+    training: TrainingRecord | None,
+    seed: int,
+) -> Manifest:
+    """Return the manifest of a model, by itself or its source, compressed by a recipe."""
+    return Manifest(
+        family=recipe.family,
+        scheme=recipe.scheme,
+        source=model if isinstance(model, Source) else _source(model),
+        recipe=recipe.model_dump(mode="json"),
+        layers=outcome.layers,
+        counts=dict(outcome.counts),
+        calibration=calibration,
+        seed=seed,
+        environment=describe_environment(),
+        training=training,
+    )
+
+
+def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
+    """Return the record of a model, whose recipe and calibration are those of its first graph.
+
+    Args:
+        manifests: Records of its graphs, by the names of parts in their order.
+    """
+    records = list(manifests.values())
+    layers = [
+        # A colon, because blame looks for components of the first graph itself.
+        replace(layer, module=f"{name}:{layer.module}" if name else layer.module)
+        for name, record in manifests.items()
+        for layer in record.layers
+    ]
+    return replace(
+        records[0],
+        counts=dict(sum((Counter(record.counts) for record in records), Counter[str]())),
+        layers=tuple(layers),
+        training=next((record.training for record in records if record.training), None),
+        run=join_runs([record.run for record in records if record.run]),
+    )
+
+
+def _source(model: Model) -> Source:
+    try:
+        files = model.files().weights
+    except ModelError:  # made in memory
+        if not isinstance(model, OnnxGraph):
+            return Source(spec=model.spec, sha256="", size_bytes=0)
+        content = model.graph().SerializeToString(deterministic=True)
+        digest = hashlib.sha256(content).hexdigest()
+        return Source(spec=model.spec, sha256=digest, size_bytes=len(content))
+    digests = [sha256_of(path) for path in files]
+    joined = hashlib.sha256("".join(digests).encode()).hexdigest()
+    return Source(
+        spec=model.spec,
+        sha256=digests[0] if len(digests) == 1 else joined,
+        size_bytes=sum(path.stat().st_size for path in files),
+    )
 
 
 def is_feeds(calibration: str | Path | None) -> bool:

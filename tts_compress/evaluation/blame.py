@@ -8,12 +8,11 @@ from typing import Any
 
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.analysis import analyze, find_analyzer
 from tts_compress.evaluation.metric import Audios, Metric, find_metrics
 from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, read_spoken, suite_jobs
 from tts_compress.evaluation.result import Blame, BlamedPart
 from tts_compress.evaluation.stages import choose_texts, synthesize
-from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
+from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, analyze, find_analyzer
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.folders import temporary_folder
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import FEWEST_TEXTS
+from tts_compress.evaluation.intervals import FEWEST_TEXTS
 from tts_compress.evaluation.metric import Metric, find_metrics
 from tts_compress.evaluation.result import Evaluation
 

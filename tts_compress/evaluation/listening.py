@@ -14,8 +14,8 @@ from pydantic import Field, ValidationError
 
 from tts_compress.config import describe_problems
 from tts_compress.errors import EvaluationError, raising
+from tts_compress.evaluation.intervals import exact_interval
 from tts_compress.evaluation.metric import Document, Record
-from tts_compress.evaluation.rates import exact_interval
 from tts_compress.plain import one_line
 from tts_compress.reading import read_json
 

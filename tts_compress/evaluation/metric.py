@@ -22,7 +22,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.intervals import text_interval
 from tts_compress.evaluation.options import EvaluationOptions
 
 T = TypeVar("T")

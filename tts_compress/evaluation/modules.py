@@ -15,14 +15,13 @@ from torch import Tensor, nn
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression.modules import call_module
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import compare_times, take_turns
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
+from tts_compress.evaluation.intervals import compare_times, take_turns
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.folders import make_directory
-from tts_compress.torch.devices import device_of
-from tts_compress.torch.gpu import start_clock
+from tts_compress.torch.devices import device_of, start_clock
 from tts_compress.torch.layers.checkpoint import stored_bytes
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import numpy as np
 
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, finite_samples, read_wav
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.evaluation.listening import ListeningTest, SoundPair
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import UtterancePair
 from tts_compress.evaluation.result import Evaluation, Utterance
-from tts_compress.evaluation.samples import finite_samples
 
 LONGEST_S = 540.0
 """Audio in one page, both models together: 5.3 MB in base64."""

@@ -12,21 +12,13 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from pydantic import BaseModel
 
-from tts_compress.audio import Audio, read_wav, write_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav, write_wav
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.analysis import Analyzer, analyze
 from tts_compress.evaluation.metric import Audios, Measure, find_measures, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
-from tts_compress.evaluation.stages import (
-    TimedModels,
-    Timings,
-    read_timed,
-    synthesize,
-    time_models,
-)
-from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob
+from tts_compress.evaluation.stages import TimedModels, Timings, read_timed, synthesize, time_models
+from tts_compress.evaluation.store import Analyzer, Store, Synthesis, SynthesisJob, analyze
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
 from tts_compress.folders import make_directory

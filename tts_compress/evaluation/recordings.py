@@ -15,25 +15,18 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from threadpoolctl import threadpool_limits
 
-from tts_compress.audio import Audio, read_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.config import Config, describe_problems, parse_config
 from tts_compress.errors import EvaluationError, ModelError, RecipeError, raising
-from tts_compress.evaluation.analysis import find_recognizer
 from tts_compress.evaluation.blame import blame_of, column_values
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics.distortion import lacks_renderings
 from tts_compress.evaluation.metrics.error_rates import find_doubts
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import AudioPairs
-from tts_compress.evaluation.result import (
-    RECORDINGS,
-    BlamedPart,
-    Evaluation,
-    ModelIdentity,
-)
+from tts_compress.evaluation.result import RECORDINGS, BlamedPart, Evaluation, ModelIdentity
 from tts_compress.evaluation.run import completed, judge
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
-from tts_compress.evaluation.store import Store, open_store
+from tts_compress.evaluation.store import Store, find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.folders import make_directory
 from tts_compress.progress import Stopwatch

@@ -14,7 +14,6 @@ from threadpoolctl import threadpool_limits
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
-from tts_compress.evaluation.analysis import Analyzer, analyze, find_analyzers, find_recognizer
 from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
@@ -30,7 +29,13 @@ from tts_compress.evaluation.result import (
     SuiteIdentity,
     Utterance,
 )
-from tts_compress.evaluation.store import open_store
+from tts_compress.evaluation.store import (
+    Analyzer,
+    analyze,
+    find_analyzers,
+    find_recognizer,
+    open_store,
+)
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.folders import make_directory, temporary_folder

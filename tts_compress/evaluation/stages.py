@@ -13,16 +13,10 @@ from pydantic import Field
 from tts_compress.config import Config
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.bootstrap import FEWEST_PROCESSES
+from tts_compress.evaluation.intervals import FEWEST_PROCESSES
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
-from tts_compress.evaluation.store import (
-    Store,
-    Synthesis,
-    SynthesisJob,
-    read_piece,
-    write_piece,
-)
+from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, read_piece, write_piece
 from tts_compress.evaluation.subject import Subject
 
 _LONGEST_S = 60.0

@@ -18,8 +18,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tts_compress.audio import Audio, read_wav
-from tts_compress.evaluation.samples import audio_sha256, write_float_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
     LanguageModel,
@@ -146,7 +145,7 @@ class _ModelHost:
             return {}
         import torch
 
-        from tts_compress.torch.gpu import watched
+        from tts_compress.torch.devices import watched
 
         with watched(torch.device(device)) as use:
             self._runtime.speak(self._spoken)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from tts_compress.environment import describe_processor
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.evaluation.bootstrap import take_turns
+from tts_compress.evaluation.intervals import take_turns
 from tts_compress.models.base import GraphModel, Model, OnnxGraph, TorchModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.models.integers import count_integer_layers, find_hazards

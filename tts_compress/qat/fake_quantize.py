@@ -21,7 +21,7 @@ from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, Histogram, Range, choose_range
 from tts_compress.numerics.weights import HIGHEST, LOWEST, Blocks, round_weight
 from tts_compress.recipes.recipe import Calibration
-from tts_compress.torch.layers.codes import activation_codes, from_rows, group_scales, round_groups
+from tts_compress.torch.layers.base import activation_codes, from_rows, group_scales, round_groups
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer import transposed_phases
 from tts_compress.torch.observe import add_sample

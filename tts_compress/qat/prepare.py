@@ -18,8 +18,7 @@ from tts_compress.qat.fake_quantize import (
     disable_observer,
     observing,
 )
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Calibration, Recipe
+from tts_compress.recipes.recipe import Calibration, Recipe, find_recipe
 from tts_compress.torch.convert import Converted, compressed, finish, refuse_unfit, round_stored
 from tts_compress.torch.decisions import LayerDecision, decide
 from tts_compress.torch.layers.checkpoint import STORED_TYPES

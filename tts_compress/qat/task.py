@@ -6,16 +6,19 @@ outputs; gradients flow into the student's only. Outputs of different shapes, or
 """
 
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
+from types import MethodType
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils._pytree import tree_flatten
 
-from tts_compress.errors import TTSCompressError
+from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.models.base import Objective
 from tts_compress.models.stand_ins import MelSpectrogram
 
@@ -126,6 +129,40 @@ def objective_terms(
         return {"mse": _prior_distance(pairs, objective.log_deviation)}
     scaled = zip(pairs, variances, strict=True)
     return {"mse": _sum(mse(*pair) / variance for pair, variance in scaled)}
+
+
+def repeatable(module: nn.Module, objective: Objective) -> Callable[..., Any]:
+    """Return the method that repeats an objective's calls.
+
+    Some systems put their methods into `torch.inference_mode`, which no gradient leaves; here
+    methods are called without their decorators.
+    """
+    method: Any = module
+    if objective.method != "forward":
+        method = getattr(module, objective.method)
+        undecorated = inspect.unwrap(method)
+        if undecorated is not method:
+            method = MethodType(undecorated, module)
+    changed = dict(objective.repeated)
+    return lambda *arguments, **keywords: method(*arguments, **keywords | changed)
+
+
+def compared_outputs(
+    objective: Objective, output: Any, keywords: Mapping[str, Any] | None = None
+) -> list[Tensor]:
+    """Return the tensors of an output that count, in order."""
+    leaves, _ = tree_flatten(output)
+    real = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+    positions = objective.outputs or range(len(real))
+    if not real or max(positions) >= len(real):
+        raise ModelError(
+            f"'{objective.module}.{objective.method}' returned {len(real)} floating-point "
+            f"tensors and the objective compares {list(positions) or 'at least one'}"
+        )
+    if keywords is None or objective.steps_of is None:
+        return [real[position] for position in positions]
+    steps = keywords[objective.steps_of].shape[-1]
+    return [real[position][..., -steps:, :] for position in positions]
 
 
 def target_variances(examples: Sequence[Example]) -> list[float]:

@@ -19,19 +19,20 @@ from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Progress, report_message, report_status
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
 from tts_compress.qat.optimization import (
+    Checkpoints,
     NotFiniteError,
     Optimization,
+    TrainingState,
+    identity_of,
     is_finite,
     listed,
     share_done,
     spread,
 )
 from tts_compress.qat.options import TrainingOptions, TrainingRun
-from tts_compress.qat.state import Checkpoints, TrainingState, identity_of
 from tts_compress.qat.task import TrainingTask
 from tts_compress.reading import read_text
-from tts_compress.torch.devices import Precision, find_device, set_precision
-from tts_compress.torch.gpu import gpu_load
+from tts_compress.torch.devices import Precision, find_device, gpu_load, set_precision
 
 _FORMATS = {
     "highest": "FP32",

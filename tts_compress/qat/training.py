@@ -1,43 +1,219 @@
-"""Training of graphs, modules and systems: make a task, train its student, return the result.
+"""Training of modules and systems: make a task, train its student, return the result.
 
-Modules are trained on calls of their originals: a system's component, or any module by batches.
+They are trained on calls of their originals, which are recorded and repeated: of a system's
+component while it speaks, of any module by batches.
 """
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-import onnx
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_map, tree_unflatten
 
 from tts_compress.artifact import TrainingRecord
-from tts_compress.errors import ModelError, RecipeError
-from tts_compress.models.base import Call, Loss, Objective, TorchModel
-from tts_compress.numerics.weights import Blocks
-from tts_compress.onnx.precision import length_outputs
-from tts_compress.onnx.quantize.collect import Calls
-from tts_compress.onnx.quantize.convert import Conversion
-from tts_compress.progress import ComponentProgress
-from tts_compress.qat.fake_quantize import ActivationFakeQuantize, observing
-from tts_compress.qat.graph.network import GraphNetwork
-from tts_compress.qat.graph.student import learned_conversion
-from tts_compress.qat.graph.task import graph_task
+from tts_compress.errors import ModelError, QuantizationError, RecipeError, raising
+from tts_compress.models.base import (
+    Call,
+    LanguageModel,
+    Loss,
+    Objective,
+    Prompt,
+    Speaking,
+    TorchModel,
+)
+from tts_compress.progress import ComponentProgress, Progress, report_message
+from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
-from tts_compress.qat.recorded_calls import (
-    RecordedCalls,
+from tts_compress.qat.task import (
+    Example,
+    Outputs,
+    TrainingTask,
     compared_outputs,
-    record_calls,
+    digest_tensors,
+    held_out_indices,
+    objective_terms,
     repeatable,
+    target_variances,
 )
-from tts_compress.qat.task import Example, Outputs, TrainingTask, objective_terms, target_variances
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, intercepted
+
+_MOST_TRAINED, _MOST_HELD_OUT = 128, 32
+"""Calls of one component that are kept: the estimator of a diffusion is called for every step of
+every text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordedCalls:
+    """The calls that one component is trained and judged on."""
+
+    objective: Objective
+    train: Sequence[Call]
+    held_out: Sequence[Call]
+
+
+def record_calls(
+    model: TorchModel,
+    student: nn.Module,
+    texts: Sequence[tuple[str, int]],
+    *,
+    progress: Progress,
+) -> list[RecordedCalls]:
+    """Return the calls of each rounded component, in the order data flows.
+
+    Texts are held out, not calls: none that is judged on belongs to a text that is trained on.
+    """
+    if len(texts) < 2:
+        raise RecipeError(f"{len(texts)} texts to train on; give 2 or more: one is held out")
+    rounded: list[Objective] = []
+    for objective in model.objectives():
+        parts = _module_of(student, objective).modules()
+        if any(isinstance(part, FakeQuantize) for part in parts):
+            rounded.append(objective)
+        else:
+            report_message(progress, f"{objective.name} is not rounded: it is not trained")
+    judged = held_out_indices(len(texts))
+    recorded: list[RecordedCalls] = []
+    if rounded:
+        root = copy_sharing_tensors(model.root())
+
+        def record(indices: Sequence[int], most: int) -> list[list[Call]]:
+            recorders = [CallRecorder(objective, most=most) for objective in rounded]
+            speaker = model.with_root(root, None)  # a new one reads its recording again
+            for done, index in enumerate(indices):
+                progress.advance("record", done, len(indices))
+                _record_text(speaker, root, recorders, *texts[index])
+            progress.advance("record", len(indices), len(indices))
+            return [recorder.calls for recorder in recorders]
+
+        train = record([i for i in range(len(texts)) if i not in judged], _MOST_TRAINED)
+        held_out = record(judged, _MOST_HELD_OUT)
+        for objective, calls, others in zip(rounded, train, held_out, strict=True):
+            judged_inputs = set(map(_digest, others))
+            new = [call for call in calls if _digest(call) not in judged_inputs]
+            if new and others:
+                recorded.append(RecordedCalls(objective=objective, train=new, held_out=others))
+                continue
+            reason = "gets the same inputs for every text" if calls and others else "is not called"
+            report_message(progress, f"{objective.name} {reason}: it is rounded without training")
+    if not recorded:
+        raise QuantizationError(
+            "the recipe rounds no component that can be trained; compress the model without "
+            "training"
+        )
+    return recorded
+
+
+def _record_text(
+    model: TorchModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
+) -> None:
+    """Make every call that a text causes.
+
+    A language model's scores are recorded while it reads its own tokens again, and encoders of
+    descriptions while it does so again with the text as description.
+    """
+    describing = [r for r in recorders if r.objective.encodes == "description"]
+    others = [r for r in recorders if r.objective.encodes == "text"]
+    scoring = [r for r in others if r.objective.loss == "kl"]
+    speaking = [r for r in others if r.objective.loss != "kl"]
+    if not scoring and not describing:
+        with _recording(root, speaking):
+            model.synthesize(text, seed=seed)
+        return
+    if not isinstance(model, LanguageModel):
+        raise ModelError(
+            f"'{(scoring or describing)[0].objective.module}' is recorded while tokens are read, "
+            f"but models of family {model.family!r} have none"
+        )
+    with _recording(root, speaking):
+        tokens = model.generate_tokens(text, seed=seed)
+    with _recording(root, scoring):
+        model.logits(text, tokens)
+    if describing:
+        described: LanguageModel = model.speaking_as(Speaking(prompt=Prompt(description=text)))
+        with _recording(root, describing):
+            described.logits(text, tokens)
+
+
+@contextmanager
+def _recording(root: nn.Module, recorders: Sequence["CallRecorder"]) -> Iterator[None]:
+    with ExitStack() as stack:
+        for recorder in recorders:
+            stack.enter_context(recorder.recording(root))
+        yield
+
+
+class CallRecorder:
+    """Keeps a uniform sample of an objective's calls (reservoir sampling).
+
+    The first calls alone would be the first steps of a loop and the first texts.
+    """
+
+    def __init__(self, objective: Objective, *, most: int, seed: int = 0) -> None:
+        self.objective = objective
+        self._kept: list[tuple[int, Call]] = []
+        self._most = most
+        self._seen = 0
+        self._random = random.Random(seed)  # noqa: S311  no secret
+
+    @property
+    def calls(self) -> list[Call]:
+        """The calls that were kept, in order."""
+        return [call for _, call in sorted(self._kept, key=lambda kept: kept[0])]
+
+    @contextmanager
+    def recording(self, root: nn.Module) -> Iterator[None]:
+        """Record calls in the block; it may be entered again for more.
+
+        Args:
+            root: The module the objective's names are below; restored, also after an error.
+        """
+        module, method = _module_of(root, self.objective), self.objective.method
+        if not callable(getattr(module, method, None)):
+            kind = type(module).__name__
+            raise ModelError(f"'{self.objective.module}' is a {kind} without a method {method!r}")
+        with intercepted(module, method, self):
+            yield
+
+    def __call__(self, method: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Make a call, and keep it or not."""
+        index, self._seen = self._seen, self._seen + 1
+        slot = index if index < self._most else self._random.randrange(self._seen)
+        if slot >= self._most:
+            return method(*arguments, **keywords)
+        before = tree_map(_copy, (arguments, keywords))  # a module may change its inputs
+        output = method(*arguments, **keywords)
+        call = Call(arguments=before[0], keywords=before[1], output=tree_map(_copy, output))
+        self._kept[slot : slot + 1] = [(index, call)]
+        return output
+
+
+def _module_of(root: nn.Module, objective: Objective) -> nn.Module:
+    problem = f"the model has no module '{objective.module}'"
+    with raising(ModelError, problem, AttributeError):
+        return root.get_submodule(objective.module)
+
+
+def _digest(call: Call) -> str:
+    """Return a hash that calls with the same tensors have in common."""
+    leaves = tree_flatten((call.arguments, call.keywords))[0]
+    return digest_tensors(leaf for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def _copy(value: Any) -> Any:
+    """Return a detached copy of a tensor on the processor; anything else as it is."""
+    if not isinstance(value, Tensor):
+        return value
+    with torch.inference_mode(mode=False):  # tensors made in inference mode never get gradients
+        return value.detach().to("cpu", copy=True)
+
 
 _MAX_ERROR = 1e-8
 """Largest error of a repeated output: power of its difference from the recorded one, over the
@@ -54,43 +230,6 @@ _CHUNK_FRAMES = 128
 
 _FRAME_AXES = 3
 """Batch, channels, frames."""
-
-
-def train_graph(
-    conversion: Conversion,
-    recipe: Recipe,
-    calls: Calls | None,
-    *,
-    sample_rate: int | None,
-    run: TrainingRun,
-) -> tuple[Conversion, TrainingRecord]:
-    """Return a conversion with trained weights and ranges, and how they were trained."""
-    if recipe.calibration is None or calls is None:
-        raise RecipeError(
-            f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
-            "starts from calibrated ranges"
-        )
-    # One text at a time is all that such graphs promise to take.
-    decides = recipe.family != "piper" and length_outputs(conversion.graph, conversion.lengths)
-    options = run.options
-    alone = sample_rate is None and _takes_one_example(conversion.graph)
-    if recipe.family == "contract" or decides or alone:
-        updates = options.accumulation * options.batch_size
-        options = replace(options, batch_size=1, accumulation=updates)
-    # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
-    blocks = {out: codes for out, codes in conversion.chosen.items() if isinstance(codes, Blocks)}
-    conversion = replace(conversion, chosen=blocks)
-    learned = options.learned_ranges
-    task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
-    record = train(task, replace(run, options=options))
-    assert isinstance(task.student, GraphNetwork)
-    return learned_conversion(conversion, task.student), record
-
-
-def _takes_one_example(graph: onnx.ModelProto) -> bool:
-    """Return True if an input states that its batch has a size of 1."""
-    shapes = [value.type.tensor_type.shape.dim for value in graph.graph.input]
-    return any(len(shape) > 1 and shape[0].dim_value == 1 for shape in shapes)
 
 
 def train_module(

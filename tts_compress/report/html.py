@@ -19,8 +19,8 @@ from tts_compress.evaluation.metrics.cost import load_label
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.report import summary
+from tts_compress.report.markdown import conclusion
 from tts_compress.report.pages import COLORS, Plot, draw_svg, new_axes, render, write_above
-from tts_compress.report.verdicts import conclusion
 
 _TEMPLATE = Path(__file__).with_name("templates") / "report.html.j2"
 

@@ -9,9 +9,8 @@ from typing import Any
 
 from tts_compress.compression.quality import Option, select
 from tts_compress.errors import RecipeError
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import Activations, Weights, find_scheme
-from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern
+from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_recipe, schemes_of
 from tts_compress.search.outcome import Sensitivity
 
 FLOAT32 = "float32"

@@ -25,7 +25,7 @@ from tts_compress.audio import Audio
 from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energy
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
-from tts_compress.evaluation.bootstrap import take_turns
+from tts_compress.evaluation.intervals import take_turns
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker

@@ -36,8 +36,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 from tts_compress.search.choices import (
     BASELINE,
     Choice,

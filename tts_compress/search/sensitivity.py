@@ -21,9 +21,8 @@ from tts_compress.folders import make_directory
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups
+from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups, find_recipe
 from tts_compress.search.choices import FLOAT32, Format, find_formats
 from tts_compress.search.measure import (
     Damage,

@@ -26,9 +26,8 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import Suite, prompt_content, read_suite
 from tts_compress.families import families
 from tts_compress.models import family_of
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import find_scheme
-from tts_compress.recipes.recipe import Recipe, read_calibration_set
+from tts_compress.recipes.recipe import Recipe, find_recipe, read_calibration_set
 
 _MAGIC = frozenset("*?[")
 

@@ -24,13 +24,12 @@ from tts_compress.compression import compress
 from tts_compress.config import data_file, data_names
 from tts_compress.environment import code_hash, describe_environment
 from tts_compress.errors import EvaluationError, TTSCompressError, reason
-from tts_compress.evaluation.analysis import Analyzer, find_analyzers, find_recognizer
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.evaluation.run import check_language, evaluate
 from tts_compress.evaluation.stages import time_pair
-from tts_compress.evaluation.store import Store
+from tts_compress.evaluation.store import Analyzer, Store, find_analyzers, find_recognizer
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
 from tts_compress.processes import Answer, serve

@@ -1,18 +1,24 @@
-"""Planted damage of a stated size is found, and speech without it is left alone."""
+"""Planted damage of a stated size is found and fails the gates; speech without it does not."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy.signal import lfilter
 
+from tts_compress import evaluate_audio, read_gates
 from tts_compress.audio import Audio, read_wav
+from tts_compress.evaluation import Evaluation, gate
 from tts_compress.evaluation.metrics.damage import KINDS, MARGINS, Damage, Renderings, compare
+from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.numerics.faults import added_clicks
 
 Plant: TypeAlias = Callable[[Audio], Audio]
 
@@ -410,3 +416,84 @@ def test_the_demo_voice_is_not_damaged(demo: Path) -> None:
     for seed, text in enumerate(("A barefoot boy chased the chickens.", "Open the door, please.")):
         spoken = voice.synthesize(text, seed=seed)
         assert not [kind for kind, _ in FAULTS if _has(kind, silence, spoken)]
+
+
+_SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)
+_TEXTS = {f"u{n:02d}": read_suite("en-quick").utterances[n] for n in _SPOKEN}
+
+
+@pytest.fixture(scope="module")
+def spoken() -> dict[str, Audio]:
+    voice = load("demo")
+    return {name: voice.synthesize(entry.text, seed=0) for name, entry in _TEXTS.items()}
+
+
+def _judged(
+    spoken: Mapping[str, Audio], changes: Mapping[str, Plant]
+) -> tuple[Evaluation, list[str]]:
+    """Return the evaluation of changed audio, and the gates of `default` but words that failed."""
+    candidate = {**spoken} | {name: plant(spoken[name]) for name, plant in changes.items()}
+    texts = {name: _TEXTS[name].spoken or _TEXTS[name].text for name in spoken}
+    options = EvaluationOptions(recognizer="none")
+    report = evaluate_audio(spoken, candidate, texts, options=options)
+    rows = gate(report, read_gates("default")).rows
+    failed = [row for row in rows if not (row.passed or "words" in row.gate.groups)]
+    return report, [row.gate.metric for row in failed]
+
+
+def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) -> None:
+    planted: dict[str, tuple[str, Plant]] = {
+        "u02": ("repetition", _stutter),
+        "u05": ("dropped", partial(_drop, seconds=0.4)),
+        "u08": ("truncation", partial(_cut, seconds=0.4)),
+        "u11": ("runaway", _run_on_for_long),
+        "u20": ("onset", _pre_echo),
+        "u14": ("burst", _burst),
+        "u22": ("hole", _muffled),
+        "u17": ("click", _faint_click),
+    }
+    changes = {name: plant for name, (_, plant) in planted.items()}
+    report, failed = _judged(spoken, changes)
+    damage = {_SPOKEN[said.index]: said.observed["damage"][0] for said in report.utterances}
+    for name, (kind, _) in planted.items():
+        assert damage[int(name[1:])][kind][0] > MARGINS[kind], kind
+        # A fault may have a second name: muffled high frequencies are dropped sound, too.
+        assert report.damage.findings[kind].utterances in {1, 2}, kind
+        assert f"damage.{kind}.utterances" in failed
+    assert report.damage.rate.utterances == len(planted)
+    assert report.damage.rate.p_worse < 0.05
+
+
+def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
+    """Sixteen bits, 1 dB softer or louder, half a millisecond late, a faint offset."""
+    harmless: tuple[Plant, ...] = (
+        lambda audio: _changed(audio, audio.samples.astype(np.float16)),
+        lambda audio: _changed(audio, 10 ** (-1 / 20) * audio.samples),
+        lambda audio: _changed(audio, 10 ** (1 / 20) * audio.samples),
+        lambda audio: _changed(audio, np.roll(audio.samples, 8)),
+        lambda audio: _changed(audio, audio.samples + 2e-3),
+    )
+    changes = {name: harmless[place % 5] for place, name in enumerate(spoken)}
+    report, failed = _judged(spoken, changes)
+    assert not failed
+    assert report.damage.rate.utterances == 0
+
+
+def test_other_phases_are_no_click(spoken: dict[str, Audio]) -> None:
+    """An all-pass filter of first order delays low frequencies more than high ones."""
+    for name, audio in list(spoken.items())[:4]:
+        wave = audio.samples.astype(np.float64)
+        turned = lfilter([-0.5, 1.0], [1.0, -0.5], wave)
+        assert all(size <= 9.0 for size, _ in added_clicks(wave, turned, _RATE)), name
+
+
+def test_the_candidate_may_do_what_seeds_of_the_reference_do(spoken: dict[str, Audio]) -> None:
+    """With one seed the reference stutters, and so does the candidate with both."""
+    few = dict(list(spoken.items())[:2])
+    stuttering = {name: _stutter(audio) for name, audio in few.items()}
+    options = EvaluationOptions(recognizer="none")
+    texts = {name: _TEXTS[name].spoken or _TEXTS[name].text for name in few}
+    report = evaluate_audio([few, stuttering], [stuttering] * 2, texts, options=options)
+    assert report.damage.counts == {}
+    assert report.damage.rate.other_seeds == len(few)
+    assert report.damage.rate.p_worse == 1.0

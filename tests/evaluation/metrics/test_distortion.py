@@ -16,7 +16,7 @@ from tts_compress.audio import Audio
 from tts_compress.evaluation.metric import Audios
 from tts_compress.evaluation.metrics import distortion
 from tts_compress.evaluation.metrics.distortion import Distortion
-from tts_compress.numerics.distortion import Distances, mu_law, observe
+from tts_compress.numerics.spectra import Distances, mu_law, observe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,7 +209,7 @@ def test_long_audio_is_compared_more_coarsely(monkeypatch: pytest.MonkeyPatch) -
     """Memory grows with the square of the frames; damage is found all the same."""
     audios = _voice(0, 0), _noisy(0.03, _voice(0, 0), 0), _voice(0, 1)
     fine = observe(*audios)
-    monkeypatch.setattr("tts_compress.numerics.distortion._LONG_S", 0.1)
+    monkeypatch.setattr("tts_compress.numerics.spectra._LONG_S", 0.1)
     coarse = observe(*audios)
     assert coarse.candidate > coarse.reference
     assert coarse != fine

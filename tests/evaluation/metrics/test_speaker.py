@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tts_compress.audio import Audio, read_wav, write_wav
+from tests.evaluation.metrics.tones import gliding_tone
+from tts_compress.audio import Audio, finite_samples, read_wav, write_wav
 from tts_compress.evaluation.metrics import speaker
 from tts_compress.evaluation.metrics.speaker import METRICS, open_encoder, split_parts
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.samples import finite_samples
 from tts_compress.models.base import Prompt, Speaking
 
 Samples: TypeAlias = npt.NDArray[np.float32]
@@ -44,22 +44,13 @@ def encode(listen: Path) -> Encode:
     return open_encoder()
 
 
-def _tone() -> Samples:
-    """Return four seconds of a gated, gliding tone in noise."""
-    time_s = np.arange(64_000) / 16_000
-    glide = np.sin(2 * np.pi * 180 * time_s * (1 + 0.05 * np.sin(2 * np.pi * 3 * time_s)))
-    noise = np.random.default_rng(7).standard_normal(len(time_s))
-    gate = np.sin(2 * np.pi * 1.5 * time_s) > 0
-    return np.asarray(0.2 * glide * gate + 0.01 * noise, np.float32)
-
-
 def _clip(assets: Path, name: str) -> Samples:
     return finite_samples(read_wav(assets / "speech-ljspeech32" / "wavs" / f"{name}.wav"), 16_000)
 
 
 def test_embeddings_are_upstreams(encode: Encode, assets: Path) -> None:
     first, clip, *others = (_clip(assets, f"LJ001-000{number}") for number in (1, 2, 3, 4))
-    given = (_tone(), clip[:8000], 0.01 * clip, first, clip, *others)
+    given = (gliding_tone(), clip[:8000], 0.01 * clip, first, clip, *others)
     found = np.array([encode(samples) for samples in given])
     assert np.linalg.norm(found, axis=1) == pytest.approx(1.0, abs=1e-5)
     assert found @ found[1:].T == pytest.approx(_COSINES, abs=2e-4)
@@ -124,7 +115,7 @@ def test_both_models_are_compared_with_the_recording(
     encode: Encode, assets: Path, tmp_path: Path
 ) -> None:
     """A stereo one, at another rate; its speaker is nearer than a tone."""
-    recording, tone = _clip(assets, "LJ001-0002"), encode(_tone()).tolist()
+    recording, tone = _clip(assets, "LJ001-0002"), encode(gliding_tone()).tolist()
     write_wav(tmp_path / "prompt.wav", Audio(samples=recording, sample_rate=16_000))
     speech = encode(_clip(assets, "LJ001-0003")).tolist()
     run = _run(

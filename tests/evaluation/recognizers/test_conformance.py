@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +15,24 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.audio import Audio
+from tts_compress.audio import Audio, resample
 from tts_compress.errors import EvaluationError, MissingExtraError
-from tts_compress.evaluation.recognizers import open_recognizer
+from tts_compress.evaluation.metrics.error_rates import count_edits
+from tts_compress.evaluation.normalizers import english_v1
+from tts_compress.evaluation.recognizers import (
+    Recognizer,
+    find_folder,
+    identify,
+    model_files,
+    open_recognizer,
+)
+from tts_compress.models import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from tts_compress.audio import Audio
     from tts_compress.evaluation.recognizers import Recognizer
 
 
@@ -306,3 +319,165 @@ def test_pickled_weights_are_not_read(wav2vec: Path, tmp_path: Path) -> None:
 def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(EvaluationError, match=r"'ears'; known: .*pocketsphinx"):
         open_recognizer("ears", "en-us")
+
+
+@pytest.fixture(scope="module")
+def moonshine() -> Recognizer:
+    pytest.importorskip("moonshine_voice")
+    return open_recognizer("moonshine", "en-us")
+
+
+def test_a_reader_is_understood(moonshine: Recognizer, recordings: Sequence[Audio]) -> None:
+    """Word for word; the embedded recognizer mistakes some of these."""
+    assert moonshine.transcribe(recordings[0]) == "In being comparatively modern."
+
+
+def test_a_folder_is_known_by_its_name(
+    moonshine: Recognizer, recordings: Sequence[Audio], tmp_path: Path
+) -> None:
+    """As the library's download leaves it; the language is at the end of the name."""
+    from moonshine_voice import get_model_path
+
+    folder = tmp_path / "tiny-de" / "quantized"
+    shutil.copytree(get_model_path("tiny-en"), folder)
+    other = open_recognizer(f"moonshine:{folder}", "de")
+    assert other.transcribe(recordings[0]) == moonshine.transcribe(recordings[0])
+    assert other.description == moonshine.description.replace("tiny-en", "tiny-de")
+    (folder / "encoder_model.ort").write_bytes(b"no graph")
+    with pytest.raises(EvaluationError, match=r"cannot open the model .* of 'moonshine'") as caught:
+        open_recognizer(f"moonshine:{folder}", "de")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.fixture(scope="module")
+def recognizer() -> Recognizer:
+    pytest.importorskip("pocketsphinx")
+    return open_recognizer("pocketsphinx", "en-us")
+
+
+def test_understands_most_of_a_clear_voice(
+    recognizer: Recognizer, recordings: Sequence[Audio]
+) -> None:
+    """At 22.05 kHz, so resampling is part of it."""
+    transcript = "in being comparatively modern"
+    heard = english_v1(recognizer.transcribe(recordings[0]))
+    assert count_edits(transcript, heard, "word").errors <= 2
+
+
+def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
+    """After the first of these, a decoder that is not reset transcribes the second differently."""
+    pytest.importorskip("piper")
+    voice = load("demo")
+    texts = ("Keep your voice down.", "Several bees buzzed above the purple clover.")
+    first, second = (voice.synthesize(text, seed=0) for text in texts)
+    fresh, used = open_recognizer("pocketsphinx", "en-us"), open_recognizer("pocketsphinx", "en-us")
+    used.transcribe(first)
+    assert used.transcribe(second) == fresh.transcribe(second)
+
+
+def test_resampling_keeps_tone_and_length() -> None:
+    """A 1 kHz tone at 22.05 kHz is one at 16 kHz."""
+    tone = np.sin(2 * np.pi * 1000 * np.arange(22_050) / 22_050).astype(np.float32)
+    found = resample(tone, 22_050, 16_000)
+    expected = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
+    assert found.shape == (16_000,)
+    np.testing.assert_allclose(found[200:-200], expected[200:-200], atol=0.01)
+
+
+_FOLDERS = {"whisper": "converted", "transformers": "whisper_folders"}
+
+
+@pytest.fixture(params=_FOLDERS)
+def given(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Return two Whispers as a suite names them: `all` languages, and English `only`."""
+    folders = request.getfixturevalue(_FOLDERS[request.param])
+    return {name: f"{request.param}:{folder}" for name, folder in folders.items()}
+
+
+def test_the_suites_language_is_decoded(given: dict[str, str], sounds: list[Audio]) -> None:
+    """The language is a token that everything after it depends on."""
+    heard = {
+        language: open_recognizer(given["all"], language).transcribe(sounds[0])
+        for language in ("de", "fr", "cmn", "en-us", "en-gb")
+    }
+    assert heard["en-us"] == heard["en-gb"]
+    assert len({*heard.values()}) == 4
+    assert "language zh" in open_recognizer(given["all"], "cmn").description
+
+
+@pytest.mark.parametrize(("name", "language"), [("only", "de"), ("all", "tlh")])
+def test_a_language_that_it_does_not_know_is_refused(
+    given: dict[str, str], name: str, language: str
+) -> None:
+    """The library itself warns, and decodes English."""
+    with pytest.raises(EvaluationError, match=f"does not know the suite's language '{language}'"):
+        open_recognizer(given[name], language)
+
+
+def test_the_description_tells_models_and_languages_apart(
+    converted: dict[str, Path], tmp_path: Path
+) -> None:
+    """Finished transcripts are kept by it; a folder's place is no part of it, its content is."""
+    moved = tmp_path / "all"
+    shutil.copytree(converted["all"], moved)
+    found = open_recognizer(f"whisper:{converted['all']}", "de").description
+    assert open_recognizer(f"whisper:{moved}", "de").description == found
+    others = {
+        open_recognizer(f"whisper:{converted['all']}", "fr").description,
+        open_recognizer(f"whisper:{converted['only']}", "en").description,
+    }
+    tokens = moved / "tokenizer.json"
+    tokens.write_text(tokens.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    others.add(open_recognizer(f"whisper:{moved}", "de").description)
+    assert len(others | {found}) == 4
+
+
+def test_an_english_whisper_of_transformers_has_no_language_to_choose(
+    whisper_folders: dict[str, Path],
+) -> None:
+    ears = open_recognizer(f"transformers:{whisper_folders['only']}", "en-us")
+    assert "language" not in ears.description
+
+
+def _write(folder: Path, **contents: str) -> Path:
+    folder.mkdir(parents=True)
+    for name, content in contents.items():
+        (folder / name.replace("_", ".")).write_text(content, encoding="utf-8")
+    return folder
+
+
+def test_a_folder_with_a_model_is_found_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An artifact in a folder `small` is not the model of that name."""
+    monkeypatch.chdir(tmp_path)
+    _write(tmp_path / "small", manifest_json="{}")
+    assert find_folder("small") is None
+    assert find_folder("someone/small") is None
+    model = _write(tmp_path / "mine", config_json="{}")
+    assert find_folder("mine") == find_folder(str(model)) == find_folder("./mine") == model
+    for path in ("./small", str(tmp_path / "small"), "a/b/c", "~/none"):
+        with pytest.raises(EvaluationError, match=r"no folder .* with a model"):
+            find_folder(path)
+
+
+def test_what_decides_a_transcript_is_part_of_the_identity(tmp_path: Path) -> None:
+    """The weights, the vocabulary and the settings; neither the place nor the documentation."""
+    contents = {"config_json": "{}", "model_bin": "weights", "README_md": "words"}
+    one = _write(tmp_path / "one", **contents)
+    same = _write(tmp_path / "two", **contents | {"README_md": "other words"})
+    found = {
+        identify(model_files(_write(tmp_path / name, **contents | {name: "other"})))
+        for name in ("config_json", "model_bin", "vocabulary_txt")
+    }
+    assert identify(model_files(one)) == identify(model_files(same))
+    assert len(found | {identify(model_files(one))}) == 4
+
+
+def test_a_model_of_the_hub_is_its_revision(tmp_path: Path) -> None:
+    """Gigabytes need no hash where the hub has one."""
+    root = tmp_path / "models--someone--small" / "snapshots"
+    folder = _write(root / "0123456789abcdef", config_json="{}")
+    assert identify(model_files(folder)) == "revision 0123456789ab"
+    elsewhere = _write(tmp_path / "snapshots" / "0123456789abcdef", config_json="{}")
+    assert identify(model_files(elsewhere)).startswith("files ")

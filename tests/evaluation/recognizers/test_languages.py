@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.suites import suite_text
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate, read_report
@@ -20,22 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import ModuleType
-
-_SUITE = """
-version = 1
-name = "kurz"
-language = "de"
-recognizer = "whisper"
-normalizer = "de-v1"
-seeds = [0]
-utterances = [{ text = "Grüße aus Köln." }]
-
-[card]
-summary = "a"
-source = "b"
-licence = "c"
-composition = "d"
-"""
 
 
 @pytest.fixture
@@ -51,7 +36,8 @@ def german(tiny_path: Path, voice_config: dict[str, Any], tmp_path: Path) -> Pat
 @pytest.fixture
 def short_suite(tmp_path: Path) -> Path:
     path = tmp_path / "kurz.toml"
-    path.write_text(_SUITE, encoding="utf-8")
+    text = suite_text(["Grüße aus Köln."], language="de", recognizer="whisper", normalizer="de-v1")
+    path.write_text(text, encoding="utf-8")
     return path
 
 

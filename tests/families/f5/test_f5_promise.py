@@ -1,7 +1,10 @@
 """F5-TTS keeps what every system in torch promises; its manifest agrees with the object."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -9,11 +12,17 @@ import pytest
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
 from tests.measures import snr_db
+from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.models import load
+from tts_compress.models.base import Model
 from tts_compress.models.f5.model import F5Model
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
+
+if TYPE_CHECKING:
+    from tts_compress.qat.options import TrainingOptions
+
 
 _TEXT = "hello there, this is a text."
 _BLOCKS = 2 * 7
@@ -128,3 +137,34 @@ def test_one_compressed_component_at_a_time_speaks_in_the_reference(
     whole = snr_db(before, small.synthesize(_TEXT, seed=0).samples)
     assert whole - 3 < min(levels) < 100
     assert max(levels) > whole
+
+
+_TEXTS = ("one and two.", "three or four.", "five, six.")
+
+
+@pytest.fixture(scope="module")
+def texts(write_texts: Callable[..., str]) -> str:
+    """Return the path of a calibration set."""
+    return write_texts(_TEXTS)
+
+
+def test_training_changes_no_rule() -> None:
+    assert find_recipe("f5-tts", "int8-qat").component == find_recipe("f5-tts", "int8").component
+
+
+def test_command_trains_and_speaks(
+    tiny_f5_dir: Path, texts: str, tmp_path: Path, few_updates: TrainingOptions
+) -> None:
+    del few_updates
+    output = tmp_path / "small"
+    quick = ["--steps", "2", "--threads", "1", "--scheme", "int4-weight-only", "--texts", texts]
+    recording = ["--reference", str(tiny_f5_dir / "reference.wav"), "--reference-text", "one two"]
+    spec = f"f5-tts:{tiny_f5_dir}?nfe_step=2"
+    arguments = ["qat", spec, "--output", str(output), *quick, *recording]
+    assert main(arguments) == 0
+    small = load(output)
+    assert isinstance(small, Model)
+    assert small.manifest is not None
+    assert small.manifest.scheme == "int4-weight-only"
+    assert (tmp_path / "small.training" / "transformer" / "checkpoint.safetensors").is_file()
+    assert main([*arguments, "--resume", "--force"]) == 0

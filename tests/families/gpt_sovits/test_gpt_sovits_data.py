@@ -10,11 +10,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Tokens
-from tts_compress.models.gpt_sovits.model import (
-    ROLES,
-    join_segments,
-    score_tokens,
-)
+from tts_compress.models.gpt_sovits.model import ROLES, join_segments, score_tokens
 from tts_compress.models.gpt_sovits.source import (
     GptSovitsOptions,
     GptSovitsSettings,
@@ -22,7 +18,7 @@ from tts_compress.models.gpt_sovits.source import (
     sample_rate_of,
 )
 from tts_compress.models.options import split_location
-from tts_compress.recipes.family import find_recipe, schemes_of
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 torch = pytest.importorskip("torch")
 

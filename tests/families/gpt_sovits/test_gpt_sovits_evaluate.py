@@ -19,6 +19,7 @@ import pytest
 
 from tests.evaluation import tiny_whisper
 from tests.graphs import make_node
+from tests.suites import suite_text
 from tts_compress import read_report
 from tts_compress.cli import main
 from tts_compress.models.gpt_sovits import GPT_SOVITS
@@ -26,25 +27,6 @@ from tts_compress.models.gpt_sovits import GPT_SOVITS
 if TYPE_CHECKING:
     from tts_compress.models.gpt_sovits.loading import Official
 
-_SUITE = """
-version = 1
-name = "two-texts"
-language = "{language}"
-recognizer = "{recognizer}"
-normalizer = "{normalizer}"
-seeds = [3]
-utterances = [{texts}]
-
-[prompt]
-audio = "{audio}"
-text = "{prompt}"
-
-[card]
-summary = "s"
-source = "s"
-licence = "Apache-2.0"
-composition = "c"
-"""
 
 _GATES = """
 version = 1
@@ -68,14 +50,14 @@ def write_suite(tmp_path: Path, tiny_config: Path) -> Callable[..., Path]:
     def write(language: str, recognizer: str) -> Path:
         normalizer, texts, prompt = kinds[language]
         path = tmp_path / f"{language}.toml"
-        stated = ", ".join(f'{{ text = "{text}" }}' for text in texts)
-        content = _SUITE.format(
+        audio = tiny_config.with_name("reference.wav")
+        content = suite_text(
+            texts,
             language=language,
             recognizer=recognizer,
             normalizer=normalizer,
-            texts=stated,
-            audio=tiny_config.with_name("reference.wav"),
-            prompt=prompt,
+            seeds="[3]",
+            more=f'[prompt]\naudio = "{audio}"\ntext = "{prompt}"',
         )
         path.write_text(content, encoding="utf-8")
         return path

@@ -1,12 +1,31 @@
 """GPT-SoVITS keeps what every system in torch promises, and upstream's own `run` speaks with it."""
 
-from typing import Any
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
+from tts_compress import load
+from tts_compress.cli import main
+from tts_compress.compression import compress
+from tts_compress.models.gpt_sovits import GPT_SOVITS
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
+from tts_compress.qat.task import compared_outputs, objective_terms, repeatable
+from tts_compress.qat.training import CallRecorder
+
+if TYPE_CHECKING:
+    from tts_compress.models.base import Call, Objective
+    from tts_compress.models.gpt_sovits.loading import Official
+    from tts_compress.models.gpt_sovits.model import GptSovitsModel
+
 
 # The formats of the T2S blocks and the decoder's convolutions.
 _KINDS = {
@@ -99,3 +118,110 @@ class TestGptSovits(FamilyPromises):
             timed=("t2s", "vits.dec"),
         ),
     )
+
+
+def test_a_model_is_compressed_and_speaks(
+    tiny_config: Path,
+    official: Official,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.delenv(GPT_SOVITS.variable)
+    checkout = ["--checkout", str(official.checkout.root)]
+    spec = f"gpt-sovits:{tiny_config}?text_lang=en&prompt_lang=en"
+    out = tmp_path / "int8"
+    assert main(["quantize", spec, "--scheme", "int8", "--output", str(out), *checkout]) == 0
+    # The option's setting lasts as long as the process, for workers that it starts.
+    monkeypatch.setenv(GPT_SOVITS.variable, str(official.checkout.root))
+    wav = tmp_path / "spoken.wav"
+    assert main(["synthesize", str(out), "please call", "--output", str(wav)]) == 0
+    assert wav.stat().st_size > 32000
+
+    capsys.readouterr()
+    assert main(["inspect", str(out), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert {part["name"] for part in shown["components"]} >= {"t2s", "vits.dec", "bert", "hubert"}
+    small = load(out)
+    assert isinstance(small, GptSovitsModel)
+    assert small.manifest is not None
+    assert small.manifest.scheme == "int8"
+
+
+def test_two_files_name_a_model(tiny_config: Path, official: Official, tmp_path: Path) -> None:
+    """Text and speech encoder are then the clone's, which lacks them here: an error reports it."""
+    t2s, sovits = tiny_config.with_name("t2s.ckpt"), tiny_config.with_name("sovits.pth")
+    for location in (f"{t2s},{sovits}", f"{sovits},{t2s}"):
+        model = load(f"gpt-sovits:{location}")
+        assert isinstance(model, GptSovitsModel)
+        assert model.version == "v2"
+        assert model.prompt.audio == tiny_config.with_name("reference.wav")
+    if (official.checkout.root / "GPT_SoVITS/pretrained_models/chinese-hubert-base").exists():
+        pytest.skip("the clone has the pretrained encoders")
+    spec = f"gpt-sovits:{t2s},{sovits}"
+    assert main(["quantize", spec, "--output", str(tmp_path / "out")]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def _run(model: GptSovitsModel, root: Any) -> None:
+    """Call all components: encode the recording, read Chinese, score tokens, speak."""
+    own = model.with_root(root, None)
+    own = own.with_options(own.options.changed({"text_lang": "all_zh"}, "the test"))
+    text = "一丁七万丈三"
+    tokens = own.generate_tokens(text, seed=0)
+    own.logits(text, tokens)
+
+
+def _repeat(root: Any, objective: Objective, call: Call) -> Any:
+    """Return a module's output for copies of recorded inputs."""
+    method = repeatable(root.get_submodule(objective.module), objective)
+    return method(*copy.deepcopy(call.arguments), **copy.deepcopy(call.keywords))
+
+
+def _loss(root: Any, objective: Objective, call: Call) -> Any:
+    """Return the loss of a root's component on a recorded call."""
+    outputs = compared_outputs(objective, _repeat(root, objective, call))
+    targets = compared_outputs(objective, call.output)
+    return sum(objective_terms(objective, outputs, targets, [1.0] * len(targets)).values())
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_a_component_learns_from_the_original(tiny: GptSovitsModel, index: int) -> None:
+    import torch
+
+    from tts_compress.qat.prepare import own_tensors
+    from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+
+    objectives = tiny.objectives()
+    assert [o.module for o in objectives] == [
+        "bert",
+        "hubert",
+        "vits.ref_enc",
+        "t2s",
+        "vits.enc_p",
+        "vits.flow",
+        "vits.dec",
+    ]
+    objective = objectives[index + (index > 1)]  # the style encoder's output has no noise to find
+    root = copy_sharing_tensors(tiny.root())
+    recorder = CallRecorder(objective, most=2)
+    with recorder.recording(root):
+        _run(tiny, root)
+    assert 1 <= len(recorder.calls) <= 2
+    call = recorder.calls[0]
+    assert float(_loss(root, objective, call).detach()) == pytest.approx(0, abs=1e-6)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        small: Any = compress(tiny, "int8-weight-only")
+    student: Any = own_tensors(tiny.root(), trainable=True)
+    assert float(_loss(small.root(), objective, call).detach()) > 1e-9
+    module = student.get_submodule(objective.module)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.02)
+    outputs = compared_outputs(objective, _repeat(student, objective, call))
+    assert all(torch.isfinite(output).all() for output in outputs)
+    _loss(student, objective, call).backward()
+    reached = [p for p in module.parameters() if p.grad is not None and p.grad.abs().max() > 0]
+    assert len(reached) > 0.6 * len(list(module.parameters()))

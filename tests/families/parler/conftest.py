@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from tests.families.tiny import make_tokenizer
-from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import load_packages
+from tts_compress.models.parler.model import ParlerModel, load_packages
 from tts_compress.models.pretrained import quiet
 
 _CODEBOOKS = 9

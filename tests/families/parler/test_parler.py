@@ -10,8 +10,12 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import LanguageModel, Prompt, TorchModel
-from tts_compress.models.parler.model import DEFAULT_DESCRIPTION, ParlerModel
-from tts_compress.models.parler.network import ParlerOptions, load_packages
+from tts_compress.models.parler.model import (
+    DEFAULT_DESCRIPTION,
+    ParlerModel,
+    ParlerOptions,
+    load_packages,
+)
 
 TEXT = "please call again at ten"
 
@@ -56,7 +60,7 @@ def test_is_every_kind_of_model_that_it_says(tiny_parler: ParlerModel) -> None:
 def test_nothing_is_read_before_it_is_needed(
     tiny_parler_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tts_compress.models.parler.network.load_root", pytest.fail)
+    monkeypatch.setattr("tts_compress.models.parler.model.load_root", pytest.fail)
     model = ParlerModel.open(str(tiny_parler_dir), "it")
     assert model.sample_rate == 44100
     assert model.spec == "it"

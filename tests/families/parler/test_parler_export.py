@@ -11,8 +11,7 @@ import pytest
 
 from tests.measures import snr_db
 from tts_compress.compression import compress
-from tts_compress.models.parler.model import ParlerModel
-from tts_compress.models.parler.network import load_packages
+from tts_compress.models.parler.model import ParlerModel, load_packages
 
 pytest.importorskip("torch")
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tts_compress.errors import ModelError
-from tts_compress.models.parler.network import load_packages
+from tts_compress.models.parler.model import load_packages
 from tts_compress.models.pretrained import quiet
 from tts_compress.models.stand_ins import offer_audiotools
 
@@ -139,7 +139,7 @@ def test_loading_changes_nothing_for_others() -> None:
     script = (
         "import warnings, logging\n"
         "before = list(warnings.filters)\n"
-        "from tts_compress.models.parler.network import load_packages\n"
+        "from tts_compress.models.parler.model import load_packages\n"
         "_, transformers = load_packages()\n"
         "assert not any(f[0] == 'ignore' and f[2] is UserWarning for f in warnings.filters)\n"
         "assert transformers.logging.get_verbosity() == logging.WARNING\n"

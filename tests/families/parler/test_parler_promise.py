@@ -10,7 +10,7 @@ import pytest
 from tests.families.case import Commanded, Deployed, FamilyCase, Learning, SchemePromise
 from tests.families.conformance import FamilyPromises
 from tts_compress import find_recipe, load
-from tts_compress.models.parler.network import ParlerOptions
+from tts_compress.models.parler.model import ParlerOptions
 from tts_compress.progress import Silent
 
 _TEXTS = ("please call at ten", "the door was open", "a quiet day", "who are you")
@@ -120,7 +120,8 @@ def test_only_scores_of_speech_are_learned_from(wide: Any) -> None:
     """The tiny decoder has the text's positions before those of speech."""
     pytest.importorskip("accelerate")
     from tts_compress.qat.prepare import prepare_qat
-    from tts_compress.qat.recorded_calls import compared_outputs, record_calls
+    from tts_compress.qat.task import compared_outputs
+    from tts_compress.qat.training import record_calls
 
     prepared = prepare_qat(wide.root(), find_recipe("parler-tts", "int4-weight-only"))
     seeded = [(text, number) for number, text in enumerate(_TEXTS[:2])]

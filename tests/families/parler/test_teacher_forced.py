@@ -13,10 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.metrics.teacher_forcing import (
-    TeacherForcing,
-    compare_scores,
-)
+from tts_compress.evaluation.metrics.teacher_forcing import TeacherForcing, compare_scores
 
 if TYPE_CHECKING:
     from tts_compress.models.parler.model import ParlerModel

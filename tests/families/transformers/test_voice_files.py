@@ -7,14 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.families.damage import (
-    WEIGHTS,
-    alter,
-    edit_weights,
-    pickle_weights,
-    remove,
-    write,
-)
+from tests.families.damage import WEIGHTS, alter, edit_weights, pickle_weights, remove, write
 from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models import load
 

@@ -20,8 +20,8 @@ from tts_compress.inspection.components import inspect_model, time_shares
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun
-from tts_compress.recipes.family import find_recipe, schemes_of
 from tts_compress.recipes.formats import find_scheme
+from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 _IDS = "ids: 43 50 83 156 54 57 16 46"
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
@@ -18,6 +20,9 @@ from tts_compress.models.naturalspeech2.network import (
     NS2Options,
     NS2Source,
     check_settings,
+    merge,
+    read_config,
+    read_settings,
 )
 
 
@@ -144,3 +149,151 @@ def test_a_recording_is_checked_before_anything_is_loaded(
     soundfile.write(recording, np.zeros(24_000), 24_000)
     assert model.with_prompt(Prompt(audio=recording)).prompt.audio == recording
     assert model.with_prompt(Prompt(text="not asked for")).prompt.audio == model.prompt.audio
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.text()
+_VALUES = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+_SECTIONS = st.dictionaries(st.text(max_size=3), _VALUES, max_size=4)
+
+
+@given(base=_SECTIONS, changes=_SECTIONS)
+def test_merging_keeps_what_is_not_changed(base: dict[str, Any], changes: dict[str, Any]) -> None:
+    before = json.dumps([base, changes])
+    merged = merge(base, changes)
+    assert json.dumps([base, changes]) == before
+    assert set(merged) == set(base) | set(changes)
+    for name, value in merged.items():
+        if name not in changes:
+            assert value == base[name]
+        elif not (isinstance(changes[name], dict) and isinstance(base.get(name), dict)):
+            assert value == changes[name]
+        else:
+            assert value == merge(base[name], changes[name])
+
+
+def test_a_file_is_built_on_others_of_the_clone(tmp_path: Path) -> None:
+    pytest.importorskip("json5")
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config" / "base.json").write_text('{"model": {"a": 1, "b": [1], "c": {"d": 1}}}')
+    (tmp_path / "config" / "middle.json").write_text(
+        '{"base_config": "config/base.json", "model": {"b": [2, 3],}, // two\n}'
+    )
+    path = tmp_path / "elsewhere.json"
+    path.write_text('{"base_config": "config/middle.json", "model": {"c": {"e": 2}}}')
+    found = read_config(path, tmp_path)
+    assert found["model"] == {"a": 1, "b": [2, 3], "c": {"d": 1, "e": 2}}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"base_config": "loop.json"}', "built on each other"),
+        ('{"base_config": 3}', "base_config is 3"),
+        ('{"base_config": "missing.json"}', "missing.json"),
+        ("[1]", "holds a list"),
+        ("{", "cannot read"),
+        ("[" * 100_000, "cannot read"),
+        (" " * (1 << 18), "cannot read"),
+        ("\udcff", "cannot read"),
+    ],
+)
+def test_a_wrong_file_is_refused(tmp_path: Path, content: str, message: str) -> None:
+    pytest.importorskip("json5")
+    path = tmp_path / "loop.json"
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    with pytest.raises(ModelError, match=message):
+        read_config(path, tmp_path)
+
+
+def test_the_systems_own_settings_pass(model_section: dict[str, Any]) -> None:
+    found = check_settings({"model": model_section}, "here")
+    assert found.model == model_section
+    assert found.lexicon == "./text/lexicon/librispeech-lexicon.txt"
+    assert found.options == NS2Options(inference_step=200)
+    given = {"model": model_section, "preprocess": {"lexicon_path": "words.txt"}}
+    assert check_settings(given, "here").lexicon == "words.txt"
+
+
+def test_settings_are_read_as_they_were_written(
+    model_section: dict[str, Any], tmp_path: Path
+) -> None:
+    found = check_settings({"model": model_section}, "here")
+    path = tmp_path / "settings.json"
+    path.write_text(found.to_json())
+    assert read_settings(path) == found
+    path.write_text(found.to_json().replace("200", "12"))
+    assert read_settings(path).options.inference_step == 12
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"model": {}, "lexicon": 1}', '"model"'])
+def test_a_damaged_file_of_settings_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(text)
+    with pytest.raises(ModelError, match=r"settings\.json"):
+        read_settings(path)
+
+
+def _set(model: dict[str, Any], name: str, value: Any) -> None:
+    *path, last = name.split(".")
+    for part in path:
+        model = model[part]
+    model[last] = value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("latent_dim", 64, "latent_dim is 64: Input should be 128"),
+        (
+            "prior_encoder.encoder.encoder_layer",
+            0,
+            "encoder_layer is 0: .* greater than or equal to 1",
+        ),
+        ("prior_encoder.encoder.encoder_layer", 2.0, "encoder_layer is 2.0"),
+        ("prior_encoder.encoder.use_cln", 1, "use_cln is 1: .* a valid boolean"),
+        ("prior_encoder.pitch_min", "low", "pitch_min is 'low': .* a valid number"),
+        ("prior_encoder.pitch_min", float("nan"), "pitch_min is nan"),
+        ("diffusion.diffusion_type", "score", "should be 'diffusion' or 'flow'"),
+        ("diffusion.wavenet.dilation_cycle", 40, "less than or equal to 16"),
+        ("diffusion.wavenet.num_layers", True, "num_layers is True"),
+        ("diffusion.wavenet", [], r"wavenet is \[\]: .* a valid dictionary"),
+        ("prompt_encoder.encoder_hidden", 128, "upstream runs no such"),
+    ],
+)
+def test_a_wrong_value_is_named(
+    model_section: dict[str, Any], name: str, value: Any, message: str
+) -> None:
+    _set(model_section, name, value)
+    with pytest.raises(
+        ModelError, match=rf"(?s)'args.json' describes no NaturalSpeech2.*{message}"
+    ):
+        check_settings({"model": model_section}, "'args.json'")
+
+
+def test_everything_wrong_is_named_at_once(model_section: dict[str, Any]) -> None:
+    del model_section["query_emb"]["head_num"]
+    _set(model_section, "diffusion.sigma", None)
+    given = {"model": model_section, "preprocess": {"lexicon_path": 3}}
+    with pytest.raises(ModelError) as caught:
+        check_settings(given, "here")
+    for part in ("query_emb.head_num is missing", "sigma is None", "lexicon_path is 3"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("config", [{}, {"model": []}, {"model": json.loads("null")}])
+def test_a_configuration_of_something_else_is_refused(config: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match="no section 'model'"):
+        check_settings(config, "here")
+
+
+def test_steps_are_checked() -> None:
+    assert NS2Options().changed({"inference_step": 12}, "here") == NS2Options(inference_step=12)
+    for steps in (0, 10_001, 1.5, "²", ""):
+        with pytest.raises(ModelError, match=f"inference_step is {steps!r}; give an integer"):
+            NS2Options().changed({"inference_step": steps}, "here")
+    with pytest.raises(ModelError, match="here states 'steps'; there are inference_step"):
+        NS2Options().changed({"steps": 12}, "here")

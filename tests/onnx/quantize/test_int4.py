@@ -15,11 +15,7 @@ from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.onnx.graph import Graph, copy_model
-from tts_compress.onnx.quantize.convert import (
-    Conversion,
-    convert,
-    count_operators,
-)
+from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.session import open_session

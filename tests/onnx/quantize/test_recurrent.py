@@ -20,8 +20,7 @@ from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import Decision, decide
 from tts_compress.onnx.session import open_session
-from tts_compress.recipes.family import find_recipe
-from tts_compress.recipes.recipe import Recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 
 Real = npt.NDArray[np.float32]
 

@@ -15,7 +15,7 @@ from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import widen_halves
 from tts_compress.onnx.session import open_session
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 
 def _half(*, border: int = TensorProto.FLOAT16) -> onnx.ModelProto:

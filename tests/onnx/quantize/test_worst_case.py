@@ -27,7 +27,7 @@ from tts_compress.onnx.quantize.decisions import decide, static_outputs
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.session import open_session
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 Codes = npt.NDArray[np.int8]
 Bytes = npt.NDArray[np.uint8]

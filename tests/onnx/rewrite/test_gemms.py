@@ -16,7 +16,7 @@ from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.rewrite.convolutions import split_gemms
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 
 
 def _gemms(*layers: dict[str, Any], bias: str = "row", computed: bool = False) -> onnx.ModelProto:

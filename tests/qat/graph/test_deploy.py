@@ -17,8 +17,7 @@ from tests.measures import snr_db
 torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
-from tts_compress.compression.manifest import describe  # noqa: E402
-from tts_compress.compression.workbench import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import describe, open_calibration  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
@@ -28,16 +27,11 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
     prepare_conversion,
 )
 from tts_compress.progress import Silent  # noqa: E402
-from tts_compress.qat import training  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
-from tts_compress.qat.graph.student import (  # noqa: E402
-    build_student,
-    learned_conversion,
-)
-from tts_compress.qat.graph.subgraph import (  # noqa: E402
-    voice_subgraph,
-)
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.qat.graph import task as graph_training  # noqa: E402
+from tts_compress.qat.graph.network import voice_subgraph  # noqa: E402
+from tts_compress.qat.graph.student import build_student, learned_conversion  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from tts_compress.models.base import GraphModel
@@ -149,10 +143,10 @@ def test_training_begins_from_rounding_to_nearest(
         given.append(conversion)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(training, "graph_task", stop)
+    monkeypatch.setattr(graph_training, "graph_task", stop)
     run: Any = SimpleNamespace(options=SimpleNamespace(learned_ranges=True))
     with pytest.raises(KeyboardInterrupt):
-        training.train_graph(chosen, recipe, calls, sample_rate=22_050, run=run)
+        graph_training.train_graph(chosen, recipe, calls, sample_rate=22_050, run=run)
     assert given[0].chosen.keys() == conversion.chosen.keys()
 
 

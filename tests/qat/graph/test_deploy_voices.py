@@ -19,17 +19,13 @@ from tts_compress.models import load, open_model  # noqa: E402
 from tts_compress.models.base import GraphModel, OnnxGraph  # noqa: E402
 from tts_compress.models.stand_ins import MelSpectrogram  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
-from tts_compress.onnx.quantize.convert import (  # noqa: E402
-    Conversion,
-    convert,
-    prepare_conversion,
-)
+from tts_compress.onnx.quantize.convert import Conversion, convert, prepare_conversion  # noqa: E402
 from tts_compress.onnx.session import open_session  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.qat.graph.network import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.graph.student import build_student  # noqa: E402
-from tts_compress.qat.graph.subgraph import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.task import log_mel_loss, waveform_loss  # noqa: E402
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Calibration

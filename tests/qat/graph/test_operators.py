@@ -13,7 +13,7 @@ from tests.graphs import make_model, make_node, run_model
 torch = pytest.importorskip("torch")
 
 from tts_compress.errors import QuantizationError  # noqa: E402
-from tts_compress.qat.graph.network import OPERATORS, find_operator  # noqa: E402
+from tts_compress.qat.graph.operators import OPERATORS, find_operator  # noqa: E402
 
 _SEED = np.random.default_rng(0)
 

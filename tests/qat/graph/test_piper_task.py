@@ -19,8 +19,7 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.artifact import TrainingRecord  # noqa: E402
 from tts_compress.compression import compress  # noqa: E402
-from tts_compress.compression.manifest import describe  # noqa: E402
-from tts_compress.compression.workbench import open_calibration  # noqa: E402
+from tts_compress.compression.workbench import describe, open_calibration  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.models import load  # noqa: E402
 from tts_compress.models.base import GraphModel  # noqa: E402
@@ -32,7 +31,7 @@ from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
 from tts_compress.qat.optimization import joined  # noqa: E402
 from tts_compress.qat.task import Example, TrainingTask  # noqa: E402
-from tts_compress.recipes.family import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
     from torch import nn

@@ -13,9 +13,8 @@ from torch import nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Rule
+from tts_compress.recipes.recipe import Rule, find_recipe
 from tts_compress.torch.convert import convert
 from tts_compress.torch.layers import base
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer, walk_layers

@@ -21,7 +21,7 @@ from torch.nn.utils import parametrizations
 from tts_compress import compress, load_module, save_module
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.progress import Silent
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, stored_bytes, write_root
 
@@ -109,23 +109,7 @@ def test_an_uncompressed_tree_comes_back_as_it_was(net: Net, tmp_path: Path) -> 
 
 
 def test_weights_that_only_a_file_stores_in_sixteen_bits(net: Net, tmp_path: Path) -> None:
-    recipe = _recipe("int8-weight-only")
-    rules = [r.model_copy(update={"weights": "float16"}) for r in recipe.component]
-    recipe = recipe.model_copy(update={"component": tuple(rules)})
-    done = convert(net, recipe, None, progress=Silent())
-    path = tmp_path / "model.safetensors"
-    write_root(done.root, path, done.layers)
-    assert safetensors.load_file(path)["up.weight"].dtype == torch.float16
-    other = Net().eval()
-    restore_root(other, done.layers, path)
-    assert other.up.weight.dtype == torch.float32
-    assert torch.equal(other(IDS), done.root(IDS))
-    assert "ConvTranspose1d float16/none" in done.counts
-
-
-def test_shared_weights_stay_shared_when_a_file_stores_them_in_sixteen_bits(
-    net: Net, tmp_path: Path
-) -> None:
+    """The head and the table, which it shares, too."""
     shipped = find_recipe("module", "int8-weight-only")
     rules = [r.model_copy(update={"weights": "float16"}) for r in shipped.component]
     recipe = shipped.model_copy(update={"component": tuple(rules)})
@@ -134,9 +118,12 @@ def test_shared_weights_stay_shared_when_a_file_stores_them_in_sixteen_bits(
     assert done.root.head.weight is done.root.embed.weight
     path = tmp_path / "model.safetensors"
     write_root(done.root, path, done.layers)
+    assert safetensors.load_file(path)["up.weight"].dtype == torch.float16
     other = Net().eval()
     restore_root(other, done.layers, path)
+    assert other.up.weight.dtype == torch.float32
     assert torch.equal(other(IDS), done.root(IDS))
+    assert "ConvTranspose1d float16/none" in done.counts
 
 
 @pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])

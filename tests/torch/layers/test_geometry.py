@@ -6,7 +6,7 @@ import pytest
 from torch import nn
 
 from tts_compress.qat.prepare import prepare_qat
-from tts_compress.recipes.family import find_recipe
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, layer_state
 from tts_compress.torch.layers.geometry import Geometry
 

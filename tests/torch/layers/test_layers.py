@@ -11,8 +11,7 @@ from torch import nn
 from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
-from tts_compress.torch.layers.base import build_layer, layer_state
-from tts_compress.torch.layers.codes import pack_nibbles, unpack_nibbles
+from tts_compress.torch.layers.base import build_layer, layer_state, pack_nibbles, unpack_nibbles
 from tts_compress.torch.layers.geometry import Geometry, operator_of
 from tts_compress.torch.layers.int4 import Int4Layer, Int4Linear
 from tts_compress.torch.layers.integer import transposed_phases

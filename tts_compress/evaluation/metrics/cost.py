@@ -13,7 +13,7 @@ from pydantic import model_validator
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import compare_times
+from tts_compress.evaluation.intervals import compare_times
 from tts_compress.evaluation.metric import (
     Figure,
     Headline,

@@ -15,14 +15,13 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
+from tts_compress.evaluation.intervals import paired_test, rate_bound
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.rates import paired_test, rate_bound
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.numerics import faults
-from tts_compress.numerics.faults import Places, Wave
-from tts_compress.numerics.gaps import Alignment, align_audio
+from tts_compress.numerics.faults import Alignment, Places, Wave, align_audio
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.pitch import pitch_change
 from tts_compress.numerics.spectra import same_timing

@@ -33,11 +33,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.intervals import text_interval
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import RECORDINGS
-from tts_compress.numerics.distortion import Distances, observe, seeds_apart
+from tts_compress.numerics.spectra import Distances, observe, seeds_apart
 
 
 class Share(Record):

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError, needing
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import FEWEST_TEXTS, text_bound, text_interval
+from tts_compress.evaluation.intervals import FEWEST_TEXTS, text_bound, text_interval
 from tts_compress.evaluation.metric import (
     Figure,
     Headline,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.intervals import text_interval
 from tts_compress.evaluation.metric import Figure, Metric, Record, Row
 from tts_compress.evaluation.metrics.teacher_forcing import (
     Compared,

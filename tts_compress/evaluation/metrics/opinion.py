@@ -147,7 +147,7 @@ def log_power(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _score(networks: OpinionNetworks, audio: Audio) -> dict[str, float]:
-    from tts_compress.evaluation.samples import finite_samples
+    from tts_compress.audio import finite_samples
 
     samples = np.clip(finite_samples(audio, _RATE), -1.0, 1.0)
     # PLCMOS takes nothing shorter than some windows.
@@ -264,7 +264,7 @@ def _takes_samples(given: Any) -> bool:
 
 
 def _open_users(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
-    from tts_compress.evaluation.samples import finite_samples
+    from tts_compress.audio import finite_samples
 
     path, rate = settings["path"], int(settings["sample_rate"])
     score = _open_network(Path(path))

@@ -8,17 +8,9 @@ import numpy as np
 
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.metric import (
-    Figure,
-    Headline,
-    Metric,
-    Pair,
-    Record,
-    Row,
-    Trend,
-)
+from tts_compress.evaluation.intervals import rate_bound
+from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.rates import rate_bound
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.numerics.spectra import Comparison, compare_spectra, same_timing
 

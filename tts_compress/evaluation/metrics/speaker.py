@@ -84,7 +84,7 @@ def split_parts(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _open(_: object) -> Callable[[Audio], list[float]]:
-    from tts_compress.evaluation.samples import finite_samples
+    from tts_compress.audio import finite_samples
 
     encode = open_encoder()
 

@@ -20,7 +20,7 @@ from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
-from tts_compress.evaluation.bootstrap import text_interval
+from tts_compress.evaluation.intervals import text_interval
 from tts_compress.evaluation.metric import Figure, Metric, Record, Row, T
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker

@@ -69,7 +69,7 @@ class Recognizer:
         """
         if not len(audio.samples) or audio.duration_s < self.shortest_s:
             return ""
-        from tts_compress.evaluation.samples import finite_samples
+        from tts_compress.audio import finite_samples
 
         return self.listen(finite_samples(audio, self.sample_rate)).strip()
 

@@ -34,12 +34,7 @@ def open_recognizer(model: str, language: str) -> Recognizer:
         ImportError: transformers or torch is not installed.
     """
     import torch
-    from transformers import (
-        AutoConfig,
-        AutoModelForCTC,
-        AutoModelForSpeechSeq2Seq,
-        AutoProcessor,
-    )
+    from transformers import AutoConfig, AutoModelForCTC, AutoModelForSpeechSeq2Seq, AutoProcessor
 
     if not model:
         raise EvaluationError(

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from torch import nn
 
 from tts_compress.artifact import LayerRecord
-from tts_compress.config import describe_problems
+from tts_compress.config import describe_problems, table_model
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.files import (
@@ -60,37 +60,30 @@ class MelSpec(BaseModel):
     mel_spec_type: Literal["vocos"] = "vocos"
 
 
-class _Network(BaseModel):
-    backbone: Literal["DiT", "MMDiT", "UNetT"]
-    arch: dict[str, Any]
-    mel_spec: MelSpec
+_CONFIG = table_model(
+    "config",
+    {
+        "model": {
+            "backbone": Literal["DiT", "MMDiT", "UNetT"],
+            "arch": dict[str, Any],
+            "mel_spec": MelSpec,
+        },
+        "inference": (dict[str, Any], {}),
+    },
+)
+"""A `config.yaml` as upstream ships one for each model; a saved one may state options."""
 
-
-class _Config(BaseModel):
-    """A `config.yaml` as upstream ships one for each model; a saved one may state options."""
-
-    model: _Network
-    inference: dict[str, Any] = {}
-
-
-class _Features(BaseModel):
-    class_path: Literal["vocos.feature_extractors.MelSpectrogramFeatures"]
-
-
-class _Backbone(BaseModel):
-    class_path: Literal["vocos.models.VocosBackbone"]
-
-
-class _Head(BaseModel):
-    class_path: Literal["vocos.heads.ISTFTHead"]
-
-
-class _Vocoder(BaseModel):
-    """A vocoder's configuration; upstream would run whatever classes it names."""
-
-    feature_extractor: _Features
-    backbone: _Backbone
-    head: _Head
+_VOCODER = table_model(
+    "vocoder",
+    {
+        "feature_extractor": {
+            "class_path": Literal["vocos.feature_extractors.MelSpectrogramFeatures"]
+        },
+        "backbone": {"class_path": Literal["vocos.models.VocosBackbone"]},
+        "head": {"class_path": Literal["vocos.heads.ISTFTHead"]},
+    },
+)
+"""A vocoder's configuration; upstream would run whatever classes it names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,7 +174,7 @@ def find_source(place: str) -> F5Source:
             "'F5TTS_v1_Base'"
         )
     source = _in_directory(directory) if directory.is_dir() else _release(place)
-    _read_config(source.vocoder_config, _Vocoder)
+    _read_config(source.vocoder_config, _VOCODER)
     return source
 
 
@@ -193,7 +186,7 @@ def _in_directory(directory: Path) -> F5Source:
     return F5Source(
         checkpoint=_existing(directory, WEIGHTS) if is_saved else _checkpoint(directory),
         config=config,
-        settings=_read_config(config, _Config),
+        settings=_read_config(config, _CONFIG),
         vocabulary=_existing(directory, VOCABULARY),
         vocoder_config=_existing(directory, VOCODER) if is_saved else _existing(folder, CONFIG),
         vocoder_weights=None if is_saved else _existing(folder, WEIGHTS, "pytorch_model.bin"),
@@ -221,7 +214,7 @@ def _release(name: str) -> F5Source:
     return F5Source(
         checkpoint=_download(_OLDER.get(name, latest), name),
         config=config,
-        settings=_read_config(config, _Config),
+        settings=_read_config(config, _CONFIG),
         vocabulary=examples / VOCABULARY,
         vocoder_config=_download(f"{_VOCOS}/{CONFIG}", name),
         vocoder_weights=_download(f"{_VOCOS}/pytorch_model.bin", name),

@@ -33,11 +33,7 @@ from tts_compress.models.gpt_sovits.checkpoint import (
     write_checkpoint,
 )
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
-from tts_compress.models.gpt_sovits.source import (
-    GptSovitsSettings,
-    GptSovitsSource,
-    write_prompt,
-)
+from tts_compress.models.gpt_sovits.source import GptSovitsSettings, GptSovitsSource, write_prompt
 from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
 

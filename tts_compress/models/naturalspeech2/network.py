@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AfterValidator, Field, FiniteFloat, ValidationError
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord
+from tts_compress.config import table_model
 from tts_compress.errors import ModelError, model_errors, raising
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
@@ -45,81 +46,67 @@ def _projected(width: int) -> int:
     return width
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(strict=True)
+_ENCODER = {
+    "encoder_layer": _Layers,
+    "encoder_hidden": _Count,
+    "encoder_head": _Count,
+    "conv_filter_size": _Count,
+    "conv_kernel_size": _Count,
+    "encoder_dropout": FiniteFloat,
+    "use_cln": bool,
+}
 
+_PREDICTOR = {
+    "input_size": _Count,
+    "filter_size": _Count,
+    "kernel_size": _Count,
+    "conv_layers": _Layers,
+    "cross_attn_per_layer": _Layers,
+    "attn_head": _Count,
+    "drop_out": FiniteFloat,
+}
 
-class _Encoder(_Section):
-    encoder_layer: _Layers
-    encoder_hidden: _Count
-    encoder_head: _Count
-    conv_filter_size: _Count
-    conv_kernel_size: _Count
-    encoder_dropout: FiniteFloat
-    use_cln: bool
+_WAVENET = {
+    "input_size": Literal[128],
+    "hidden_size": _Count,
+    "out_size": Literal[128],
+    "num_layers": _Layers,
+    "cross_attn_per_layer": _Layers,
+    "dilation_cycle": Annotated[int, Field(ge=1, le=16)],
+    "attn_head": _Count,
+    "drop_out": FiniteFloat,
+}
 
-
-class _Predictor(_Section):
-    input_size: _Count
-    filter_size: _Count
-    kernel_size: _Count
-    conv_layers: _Layers
-    cross_attn_per_layer: _Layers
-    attn_head: _Count
-    drop_out: FiniteFloat
-
-
-class _PromptEncoder(_Encoder):
-    # Upstream builds no projection for 128, and calls it all the same.
-    encoder_hidden: Annotated[_Count, AfterValidator(_projected)]
-
-
-class _PriorEncoder(_Section):
-    vocab_size: _Count
-    pitch_min: FiniteFloat
-    pitch_max: FiniteFloat
-    pitch_bins_num: _Count
-    encoder: _Encoder
-    duration_predictor: _Predictor
-    pitch_predictor: _Predictor
-
-
-class _WaveNet(_Section):
-    input_size: Literal[128]
-    hidden_size: _Count
-    out_size: Literal[128]
-    num_layers: _Layers
-    cross_attn_per_layer: _Layers
-    dilation_cycle: Annotated[int, Field(ge=1, le=16)]
-    attn_head: _Count
-    drop_out: FiniteFloat
-
-
-class _Diffusion(_Section):
-    wavenet: _WaveNet
-    beta_min: FiniteFloat
-    beta_max: FiniteFloat
-    sigma: FiniteFloat
-    noise_factor: FiniteFloat
-    ode_solver: Literal["euler", "midpoint"]
-    diffusion_type: Literal["diffusion", "flow"]
-
-
-class _Query(_Section):
-    query_token_num: _Count
-    hidden_size: _Count
-    head_num: _Count
-
-
-class _Model(_Section):
-    """The section `model`; what upstream's inference does not read may be anything."""
-
-    latent_dim: Literal[128]
-    prior_encoder: _PriorEncoder
-    diffusion: _Diffusion
-    prompt_encoder: _PromptEncoder
-    query_emb: _Query
-
+_MODEL = table_model(
+    "model",
+    {
+        "latent_dim": Literal[128],
+        "prior_encoder": {
+            "vocab_size": _Count,
+            "pitch_min": FiniteFloat,
+            "pitch_max": FiniteFloat,
+            "pitch_bins_num": _Count,
+            "encoder": _ENCODER,
+            "duration_predictor": _PREDICTOR,
+            "pitch_predictor": _PREDICTOR,
+        },
+        "diffusion": {
+            "wavenet": _WAVENET,
+            "beta_min": FiniteFloat,
+            "beta_max": FiniteFloat,
+            "sigma": FiniteFloat,
+            "noise_factor": FiniteFloat,
+            "ode_solver": Literal["euler", "midpoint"],
+            "diffusion_type": Literal["diffusion", "flow"],
+        },
+        # Upstream builds no projection for 128, and calls it all the same.
+        "prompt_encoder": _ENCODER
+        | {"encoder_hidden": Annotated[_Count, AfterValidator(_projected)]},
+        "query_emb": {"query_token_num": _Count, "hidden_size": _Count, "head_num": _Count},
+    },
+    strict=True,
+)
+"""The section `model`; what upstream's inference does not read may be anything."""
 
 REFERENCE = "reference"
 """The name, before its ending, of the recording to speak by."""
@@ -299,7 +286,7 @@ def check_settings(
     lexicon = preprocess.get("lexicon_path", _LEXICON) if isinstance(preprocess, dict) else _LEXICON
     problems = []
     try:
-        _Model.model_validate(model)
+        _MODEL.model_validate(model)
     except ValidationError as error:
         for found in error.errors():
             name = ".".join(map(str, ("model", *found["loc"])))

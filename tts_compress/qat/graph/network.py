@@ -1,229 +1,187 @@
-"""ONNX graphs as torch modules, which can be trained."""
+"""Parts of ONNX graphs, such as flow and decoder of a Piper voice, as torch modules.
 
-from collections.abc import Callable, Mapping
+They can be trained.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import NamedTuple
 
-import numpy as np
 import onnx
 import torch
 from onnx import helper
 from torch import Tensor, nn
-from torch.nn import functional
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS
+from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
+from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.rewrite.verified_replace import upstream
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
-from tts_compress.qat.graph.operators import (
-    ARITHMETIC,
-    Attributes,
-    Operator,
-    read_integers,
-    read_tensor,
-)
-from tts_compress.qat.graph.subgraph import Subgraph
+from tts_compress.qat.graph.operators import find_operator, read_tensor
+
+SPEAKER = "sid"
+"""The one input of a voice that is no text and no noise: the id of a speaker, shape `[1]`. Parts
+that use it alone are trained."""
 
 
-def _shape(attributes: Attributes, x: Tensor) -> Tensor:
-    # On the processor, wherever the data is: whoever reads sizes needs them there.
-    chosen = x.shape[attributes.get("start", 0) : attributes.get("end")]
-    return torch.tensor(chosen, dtype=torch.int64)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subgraph:
+    """The part of a graph that computes outputs from inputs, and nothing more."""
+
+    model: onnx.ModelProto
+    shared: frozenset[str]
+    """Its initializers that other operators of the graph read, too."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of its inputs."""
+        return [value.name for value in self.model.graph.input]
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of its outputs."""
+        return [value.name for value in self.model.graph.output]
 
 
-def _reshape(attributes: Attributes, x: Tensor, shape: Tensor) -> Tensor:
-    sizes = read_integers(shape)
-    if not attributes.get("allowzero", 0):
-        sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
-    return x.reshape(sizes)
+def extract_subgraph(
+    model: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str]
+) -> Subgraph:
+    """Return the part of a graph between given tensors."""
+    graph = Graph(copy_model(model))
+    stored = initializer_names(model.graph)
+    for node in graph.nodes:
+        node.output[:] = ["" if tensor in inputs else tensor for tensor in node.output]
+    graph.outputs = list(outputs)
+    everything = graph.nodes
+    part = graph.finish()
+    inside = {tensor for node in part.graph.node for tensor in node.output if tensor}
+    read = {tensor for node in part.graph.node for tensor in tensors_read(node)}
+    if missing := sorted(read.union(outputs) - inside - stored - set(inputs)):
+        raise QuantizationError(
+            f"that part of the graph also depends on {', '.join(missing)}; name the inputs of the "
+            "graph among them, or tensors behind them, as inputs of the part"
+        )
+    others = (node for node in everything if not inside.intersection(node.output))
+    shared = set[str]().union(*map(tensors_read, others)) & stored & read
+    for values, wanted in ((part.graph.input, inputs), (part.graph.output, outputs)):
+        del values[:]
+        values.extend(helper.make_empty_tensor_value_info(name) for name in wanted)
+    return Subgraph(model=part, shared=frozenset(shared))
 
 
-def _unsqueeze(_: Attributes, x: Tensor, axes: Tensor) -> Tensor:
-    chosen = read_integers(axes)
-    for axis in sorted(axis % (x.ndim + len(chosen)) for axis in chosen):
-        x = x.unsqueeze(axis)
-    return x
+def last_part(
+    model: onnx.ModelProto, fits: Callable[[onnx.NodeProto], bool], outputs: Sequence[str]
+) -> Subgraph:
+    """Return the part that computes outputs, back to operators that do not fit.
+
+    Its inputs are those of the graph, and then the tensors that these operators return. Where all
+    operators fit, the part is everything that the outputs depend on.
+    """
+    graph = Graph(model)
+    sources = set(graph.inputs) - initializer_names(model.graph)
+    borders = sources.union(*(node.output for node in graph.nodes if not fits(node)))
+    ends = {end for name in outputs for end in upstream(graph, name, borders)[1]} & borders
+    if outside := sorted(ends.intersection(outputs) - sources):
+        raise QuantizationError(
+            f"output {outside[0]!r} is made by an operator that cannot be trained, so nothing "
+            "before it can"
+        )
+    computed = [tensor for node in sort_nodes(graph.nodes) for tensor in node.output]
+    inputs = [tensor for tensor in (*graph.inputs, *computed) if tensor in ends]
+    return extract_subgraph(model, inputs, outputs)
 
 
-def _split(attributes: Attributes, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
-    axis = attributes.get("axis", 0)
-    if sizes is None:  # equal parts, of which the last may be shorter
-        each = -(-x.shape[axis] // attributes.outputs)
-        return x.tensor_split([*range(each, x.shape[axis], each)], axis)
-    return x.tensor_split([*accumulate(read_integers(sizes))][:-1], axis)
+def find_passage(part: Subgraph) -> str | None:
+    """Return the first tensor through which all of a part's inputs reach its first output.
+
+    None where only an input or the output is such a tensor.
+    """
+    nodes, output = sort_nodes(list(part.model.graph.node)), part.outputs[0]
+    varying = set(part.inputs)
+    for node in nodes:
+        if not varying.isdisjoint(tensors_read(node)):
+            varying.update(node.output)
+    passage, crossed = output, {output}
+    for node in reversed(nodes):
+        if crossed.isdisjoint(node.output):
+            continue
+        crossed = crossed.difference(node.output) | (tensors_read(node) & varying)
+        if len(crossed) == 1 and crossed.isdisjoint(part.inputs):
+            (passage,) = crossed
+    return None if passage == output else passage
 
 
-def _slice(_: Attributes, x: Tensor, starts: Tensor, *others: Tensor | None) -> Tensor:
-    ends, axes, steps = (None if o is None else read_integers(o) for o in (*others, None, None)[:3])
-    first = read_integers(starts)
-    along, by = axes or range(len(first)), steps or [1] * len(first)
-    for axis, *bounds in zip(along, first, ends or [], by, strict=True):
-        # Python counts from behind, and stops at the ends, just as ONNX does.
-        positions = range(*slice(*bounds).indices(x.shape[axis]))
-        if positions.step == 1:
-            x = x.narrow(axis, positions.start, len(positions))
-        else:
-            chosen = torch.tensor(positions, dtype=torch.int64, device=x.device)
-            x = x.index_select(axis, chosen)
-    return x
+def voice_subgraph(model: onnx.ModelProto) -> tuple[Subgraph, str]:
+    """Return flow and decoder of a Piper voice, and the deviation of the prior that they start at.
+
+    The prior is a sample of the distribution that the text makes, (B, C, T). It is the first input;
+    besides there are masks, where the graph has them, and the speaker. Outputs are the latent that
+    the flow gives to the decoder, (B, C, T), and the audio. The deviation is a tensor of the graph.
+    """
+    graph = Graph(model)
+    prior, deviation = _sample(graph)
+    audio = graph.outputs[0]
+    inputs = [prior, *_other_inputs(graph, prior, audio)]
+    return extract_subgraph(model, inputs, [_decoder_input(graph), audio]), deviation
 
 
-def _pad(
-    attributes: Attributes,
-    x: Tensor,
-    pads: Tensor,
-    value: Tensor | None = None,
-    axes: Tensor | None = None,
-) -> Tensor:
-    sizes = read_integers(pads)
-    chosen = list(range(x.ndim)) if axes is None else read_integers(axes)
-    mode = attributes.get("mode", "constant")
-    ends = [(0, 0)] * x.ndim
-    for i, axis in enumerate(chosen):
-        ends[axis] = (sizes[i], sizes[i + len(chosen)])
-    if mode == "constant":
-        both = [size for pair in reversed(ends) for size in pair]
-        return functional.pad(x, both, value=float(value or 0))
-    for axis, pair in enumerate(ends):
-        if any(pair):
-            positions = np.pad(np.arange(x.shape[axis]), pair, mode)
-            x = x.index_select(axis, torch.from_numpy(positions).to(x.device))
-    return x
+def _sample(graph: Graph) -> tuple[str, str]:
+    """Return mean + noise · deviation · scale, and the deviation."""
+    for random in (node for node in graph.nodes if node.op_type == "RandomNormalLike"):
+        tensor, deviation = random.output[0], None
+        reader = graph.only_reader(tensor)
+        while reader is not None and reader.op_type == "Mul":
+            for factor in reader.input:
+                maker = graph.producer(factor)
+                deviation = factor if maker is not None and maker.op_type == "Exp" else deviation
+            tensor = reader.output[0]
+            reader = graph.only_reader(tensor)
+        if reader is not None and reader.op_type == "Add" and deviation is not None:
+            return reader.output[0], deviation
+    raise QuantizationError(
+        "the graph has no sum of a mean and noise times a deviation, as a Piper voice has before "
+        "its flow; it can be trained as a bare graph"
+    )
 
 
-def _expand(_: Attributes, x: Tensor, shape: Tensor) -> Tensor:
-    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(read_integers(shape))))
+def _decoder_input(graph: Graph) -> str:
+    initializers = initializer_names(graph.model.graph)
+    for node in graph.nodes:
+        if node.op_type == "Conv" and module_of(node, initializers).endswith("dec.conv_pre"):
+            return str(node.input[0])
+    raise QuantizationError(
+        "the graph has no convolution of a module 'dec.conv_pre', as the decoder of a Piper voice "
+        "begins with; it can be trained as a bare graph"
+    )
 
 
-def _gather(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    before: list[slice | Tensor] = [slice(None)] * (attributes.get("axis", 0) % x.ndim)
-    return x[(*before, indices.to(x.device))]
+def _other_inputs(graph: Graph, prior: str, audio: str) -> list[str]:
+    """Return the other tensors the audio depends on, cut as near to the prior as possible."""
+    sources = {name: {name} for name in graph.inputs if graph.constant(name) is None}
+    for node in sort_nodes(graph.nodes):
+        behind = set().union(*(sources.get(tensor, set()) for tensor in tensors_read(node)))
+        sources |= {tensor: {prior} if tensor == prior else behind for tensor in node.output}
+    others: dict[str, None] = {}
+    waiting, seen = [audio], {prior}
+    while waiting:
+        tensor = waiting.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        behind = sources.get(tensor, set())
+        maker = graph.producer(tensor)
+        if maker is not None and (prior in behind or behind <= {SPEAKER}):
+            waiting += sorted(tensors_read(maker))
+        elif behind:
+            others[tensor] = None
+    return list(others)
 
-
-def _gather_elements(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    axis = attributes.get("axis", 0)
-    return x.gather(axis, indices.to(x.device, torch.int64) % x.shape[axis])
-
-
-def _gather_slices(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
-    if attributes.get("batch_dims", 0):
-        raise attributes.refuse("looks up batch by batch")
-    return x[indices.to(x.device).unbind(-1)]
-
-
-def _scatter_elements(
-    attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor
-) -> Tensor:
-    if attributes.get("reduction", "none") != "none":
-        raise attributes.refuse(f"joins values by '{attributes['reduction']}'")
-    axis = attributes.get("axis", 0)
-    return x.scatter(axis, indices.to(x.device, torch.int64) % x.shape[axis], updates)
-
-
-def _scatter_slices(attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
-    reduction = attributes.get("reduction", "none")
-    if reduction not in {"none", "add"}:
-        raise attributes.refuse(f"joins values by '{reduction}'")
-    return x.index_put(indices.to(x.device).unbind(-1), updates, accumulate=reduction == "add")
-
-
-def _resize(
-    attributes: Attributes,
-    x: Tensor,
-    _: Tensor | None = None,
-    scales: Tensor | None = None,
-    sizes: Tensor | None = None,
-) -> Tensor:
-    """Repeat values; other forms are not trained (`is_trainable`)."""
-    if scales is None or not scales.numel() or sizes is not None or "axes" in attributes:
-        raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
-    for axis, factor in enumerate(scales.tolist()):
-        if factor != 1:
-            positions = torch.arange(int(x.shape[axis] * factor), device=x.device)
-            x = x.index_select(axis, (positions / factor).floor().long())
-    return x
-
-
-def repeats_values(node: onnx.NodeProto) -> bool:
-    """Return True if a `Resize` takes the value before each position, rather than a mean."""
-    stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    expected = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
-    return stated.get("mode", b"nearest") == b"nearest" and expected.items() <= stated.items()
-
-
-def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
-    bounds = (start.item(), limit.item(), step.item())
-    return torch.arange(*bounds, dtype=start.dtype, device=start.device)
-
-
-def _fill(attributes: Attributes, shape: Tensor) -> Tensor:
-    stored = attributes.get("value")
-    value = torch.zeros(1) if stored is None else read_tensor(stored)
-    return value.reshape(1).expand(read_integers(shape))
-
-
-OPERATORS: dict[str, Operator] = {
-    **ARITHMETIC,
-    "Concat": lambda attributes, *parts: torch.cat(parts, attributes.get("axis", 0)),
-    # Those of graphs are folded; noise that is fed brings others.
-    "Constant": lambda attributes: read_tensor(attributes["value"]),
-    "ConstantOfShape": _fill,
-    "Dropout": lambda _, x, *__: x,
-    "Expand": _expand,
-    "Flatten": lambda attributes, x: x.reshape(x.shape[: attributes.get("axis", 1)].numel(), -1),
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_slices,
-    "Identity": lambda _, x: x,
-    "NonZero": lambda _, x: x.nonzero().T,
-    "Pad": _pad,
-    "Range": _range,
-    "Reshape": _reshape,
-    "Resize": _resize,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_slices,
-    "Shape": _shape,
-    "Size": lambda _, x: torch.tensor(x.numel(), dtype=torch.int64),
-    "Slice": _slice,
-    "Split": _split,
-    "Squeeze": lambda _, x, axes=None: x.squeeze(
-        tuple(range(x.ndim) if axes is None else read_integers(axes))
-    ),
-    "Tile": lambda _, x, repeats: x.repeat(read_integers(repeats)),
-    "Transpose": lambda attributes, x: x.permute(
-        attributes.get("perm", list(reversed(range(x.ndim))))
-    ),
-    "Unsqueeze": _unsqueeze,
-}
-"""Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
 
 _WEIGHTED = frozenset(
     {"Conv", "ConvTranspose", "Gemm", "InstanceNormalization", "LayerNormalization", "MatMul"}
 )
 """Operators whose constants are trained; any other constant is part of what the graph means."""
-
-
-def is_trainable(node: onnx.NodeProto) -> bool:
-    """Return True if a node can be computed in torch."""
-    is_standard = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
-    return is_standard and (node.op_type != "Resize" or repeats_values(node))
-
-
-def find_operator(node: onnx.NodeProto) -> Callable[..., tuple[Tensor, ...]]:
-    """Return the function that computes a node from its inputs, None for each that is left out."""
-    if not is_trainable(node):
-        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
-        raise QuantizationError(
-            f"operator {name} of node '{node.name or node.output[0]}' cannot be trained; "
-            "leave it outside of the part that is"
-        )
-    operator, attributes = OPERATORS[node.op_type], Attributes(node)
-
-    def compute(*inputs: Tensor | None) -> tuple[Tensor, ...]:
-        result = operator(attributes, *inputs)
-        return result if isinstance(result, tuple) else (result,)
-
-    return compute
 
 
 @dataclass(frozen=True, slots=True)

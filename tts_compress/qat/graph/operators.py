@@ -1,7 +1,8 @@
-"""ONNX operators that compute, and what operators are written with: attributes and constants."""
+"""ONNX operators in torch, and what they are written with: attributes and constants."""
 
 from collections.abc import Callable, Mapping
 from functools import reduce
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -245,7 +246,145 @@ _REDUCTIONS: dict[str, Callable[[Tensor, list[int], bool], Tensor]] = {
     "ReduceSum": lambda x, axes, keep: x.sum(axes, keepdim=keep, dtype=x.dtype),
 }
 
-ARITHMETIC: dict[str, Operator] = {
+
+def _shape(attributes: Attributes, x: Tensor) -> Tensor:
+    # On the processor, wherever the data is: whoever reads sizes needs them there.
+    chosen = x.shape[attributes.get("start", 0) : attributes.get("end")]
+    return torch.tensor(chosen, dtype=torch.int64)
+
+
+def _reshape(attributes: Attributes, x: Tensor, shape: Tensor) -> Tensor:
+    sizes = read_integers(shape)
+    if not attributes.get("allowzero", 0):
+        sizes = [x.shape[i] if size == 0 else size for i, size in enumerate(sizes)]
+    return x.reshape(sizes)
+
+
+def _unsqueeze(_: Attributes, x: Tensor, axes: Tensor) -> Tensor:
+    chosen = read_integers(axes)
+    for axis in sorted(axis % (x.ndim + len(chosen)) for axis in chosen):
+        x = x.unsqueeze(axis)
+    return x
+
+
+def _split(attributes: Attributes, x: Tensor, sizes: Tensor | None = None) -> tuple[Tensor, ...]:
+    axis = attributes.get("axis", 0)
+    if sizes is None:  # equal parts, of which the last may be shorter
+        each = -(-x.shape[axis] // attributes.outputs)
+        return x.tensor_split([*range(each, x.shape[axis], each)], axis)
+    return x.tensor_split([*accumulate(read_integers(sizes))][:-1], axis)
+
+
+def _slice(_: Attributes, x: Tensor, starts: Tensor, *others: Tensor | None) -> Tensor:
+    ends, axes, steps = (None if o is None else read_integers(o) for o in (*others, None, None)[:3])
+    first = read_integers(starts)
+    along, by = axes or range(len(first)), steps or [1] * len(first)
+    for axis, *bounds in zip(along, first, ends or [], by, strict=True):
+        # Python counts from behind, and stops at the ends, just as ONNX does.
+        positions = range(*slice(*bounds).indices(x.shape[axis]))
+        if positions.step == 1:
+            x = x.narrow(axis, positions.start, len(positions))
+        else:
+            chosen = torch.tensor(positions, dtype=torch.int64, device=x.device)
+            x = x.index_select(axis, chosen)
+    return x
+
+
+def _pad(
+    attributes: Attributes,
+    x: Tensor,
+    pads: Tensor,
+    value: Tensor | None = None,
+    axes: Tensor | None = None,
+) -> Tensor:
+    sizes = read_integers(pads)
+    chosen = list(range(x.ndim)) if axes is None else read_integers(axes)
+    mode = attributes.get("mode", "constant")
+    ends = [(0, 0)] * x.ndim
+    for i, axis in enumerate(chosen):
+        ends[axis] = (sizes[i], sizes[i + len(chosen)])
+    if mode == "constant":
+        both = [size for pair in reversed(ends) for size in pair]
+        return functional.pad(x, both, value=float(value or 0))
+    for axis, pair in enumerate(ends):
+        if any(pair):
+            positions = np.pad(np.arange(x.shape[axis]), pair, mode)
+            x = x.index_select(axis, torch.from_numpy(positions).to(x.device))
+    return x
+
+
+def _expand(_: Attributes, x: Tensor, shape: Tensor) -> Tensor:
+    return x.expand(np.broadcast_shapes(tuple(x.shape), tuple(read_integers(shape))))
+
+
+def _gather(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
+    before: list[slice | Tensor] = [slice(None)] * (attributes.get("axis", 0) % x.ndim)
+    return x[(*before, indices.to(x.device))]
+
+
+def _gather_elements(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
+    axis = attributes.get("axis", 0)
+    return x.gather(axis, indices.to(x.device, torch.int64) % x.shape[axis])
+
+
+def _gather_slices(attributes: Attributes, x: Tensor, indices: Tensor) -> Tensor:
+    if attributes.get("batch_dims", 0):
+        raise attributes.refuse("looks up batch by batch")
+    return x[indices.to(x.device).unbind(-1)]
+
+
+def _scatter_elements(
+    attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor
+) -> Tensor:
+    if attributes.get("reduction", "none") != "none":
+        raise attributes.refuse(f"joins values by '{attributes['reduction']}'")
+    axis = attributes.get("axis", 0)
+    return x.scatter(axis, indices.to(x.device, torch.int64) % x.shape[axis], updates)
+
+
+def _scatter_slices(attributes: Attributes, x: Tensor, indices: Tensor, updates: Tensor) -> Tensor:
+    reduction = attributes.get("reduction", "none")
+    if reduction not in {"none", "add"}:
+        raise attributes.refuse(f"joins values by '{reduction}'")
+    return x.index_put(indices.to(x.device).unbind(-1), updates, accumulate=reduction == "add")
+
+
+def _resize(
+    attributes: Attributes,
+    x: Tensor,
+    _: Tensor | None = None,
+    scales: Tensor | None = None,
+    sizes: Tensor | None = None,
+) -> Tensor:
+    """Repeat values; other forms are not trained (`is_trainable`)."""
+    if scales is None or not scales.numel() or sizes is not None or "axes" in attributes:
+        raise attributes.refuse("is given sizes or axes, and not a factor for each axis")
+    for axis, factor in enumerate(scales.tolist()):
+        if factor != 1:
+            positions = torch.arange(int(x.shape[axis] * factor), device=x.device)
+            x = x.index_select(axis, (positions / factor).floor().long())
+    return x
+
+
+def repeats_values(node: onnx.NodeProto) -> bool:
+    """Return True if a `Resize` takes the value before each position, rather than a mean."""
+    stated = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    expected = {"coordinate_transformation_mode": b"asymmetric", "nearest_mode": b"floor"}
+    return stated.get("mode", b"nearest") == b"nearest" and expected.items() <= stated.items()
+
+
+def _range(_: Attributes, start: Tensor, limit: Tensor, step: Tensor) -> Tensor:
+    bounds = (start.item(), limit.item(), step.item())
+    return torch.arange(*bounds, dtype=start.dtype, device=start.device)
+
+
+def _fill(attributes: Attributes, shape: Tensor) -> Tensor:
+    stored = attributes.get("value")
+    value = torch.zeros(1) if stored is None else read_tensor(stored)
+    return value.reshape(1).expand(read_integers(shape))
+
+
+OPERATORS: dict[str, Operator] = {
     **{name: _unary(getattr(torch, name.lower())) for name in _NAMED_ALIKE},
     **{name: _several(function) for name, function in _SEVERAL.items()},
     **{name: _reduction(function) for name, function in _REDUCTIONS.items()},
@@ -268,5 +407,58 @@ ARITHMETIC: dict[str, Operator] = {
     "Softmax": lambda attributes, x: torch.softmax(x, attributes.get("axis", -1)),
     "Softplus": _unary(functional.softplus),
     "Where": _where,
+    "Concat": lambda attributes, *parts: torch.cat(parts, attributes.get("axis", 0)),
+    # Those of graphs are folded; noise that is fed brings others.
+    "Constant": lambda attributes: read_tensor(attributes["value"]),
+    "ConstantOfShape": _fill,
+    "Dropout": lambda _, x, *__: x,
+    "Expand": _expand,
+    "Flatten": lambda attributes, x: x.reshape(x.shape[: attributes.get("axis", 1)].numel(), -1),
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_slices,
+    "Identity": lambda _, x: x,
+    "NonZero": lambda _, x: x.nonzero().T,
+    "Pad": _pad,
+    "Range": _range,
+    "Reshape": _reshape,
+    "Resize": _resize,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_slices,
+    "Shape": _shape,
+    "Size": lambda _, x: torch.tensor(x.numel(), dtype=torch.int64),
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": lambda _, x, axes=None: x.squeeze(
+        tuple(range(x.ndim) if axes is None else read_integers(axes))
+    ),
+    "Tile": lambda _, x, repeats: x.repeat(read_integers(repeats)),
+    "Transpose": lambda attributes, x: x.permute(
+        attributes.get("perm", list(reversed(range(x.ndim))))
+    ),
+    "Unsqueeze": _unsqueeze,
 }
-"""Operators by name."""
+"""Operators of the standard domain by name. Random ones are missing: noise has to be an input."""
+
+
+def is_trainable(node: onnx.NodeProto) -> bool:
+    """Return True if a node can be computed in torch."""
+    is_standard = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
+    return is_standard and (node.op_type != "Resize" or repeats_values(node))
+
+
+def find_operator(node: onnx.NodeProto) -> Callable[..., tuple[Tensor, ...]]:
+    """Return the function that computes a node from its inputs, None for each that is left out."""
+    if not is_trainable(node):
+        name = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        raise QuantizationError(
+            f"operator {name} of node '{node.name or node.output[0]}' cannot be trained; "
+            "leave it outside of the part that is"
+        )
+    operator, attributes = OPERATORS[node.op_type], Attributes(node)
+
+    def compute(*inputs: Tensor | None) -> tuple[Tensor, ...]:
+        result = operator(attributes, *inputs)
+        return result if isinstance(result, tuple) else (result,)
+
+    return compute

@@ -28,8 +28,7 @@ from tts_compress.qat.fake_quantize import (
     WeightFakeQuantize,
     pass_through,
 )
-from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding
-from tts_compress.qat.graph.subgraph import Subgraph
+from tts_compress.qat.graph.network import GraphNetwork, Grid, Rounding, Subgraph
 from tts_compress.recipes.recipe import Calibration
 from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import Geometry

@@ -1,7 +1,7 @@
 """Training a part of an ONNX graph to compute what it did before it was rounded."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,22 +10,26 @@ import torch
 from onnx import TensorProto, helper
 from torch import Tensor, nn
 
-from tts_compress.errors import QuantizationError
+from tts_compress.artifact import TrainingRecord
+from tts_compress.errors import QuantizationError, RecipeError
+from tts_compress.numerics.weights import Blocks
 from tts_compress.onnx.noise import feed_noise, noise_inputs
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls, record_tensors
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
-from tts_compress.qat.graph.network import GraphNetwork, is_trainable
-from tts_compress.qat.graph.student import build_student, learned_conversion
-from tts_compress.qat.graph.subgraph import (
+from tts_compress.qat.graph.network import (
     SPEAKER,
+    GraphNetwork,
     Subgraph,
     extract_subgraph,
     find_passage,
     last_part,
     voice_subgraph,
 )
+from tts_compress.qat.graph.operators import is_trainable
+from tts_compress.qat.graph.student import build_student, learned_conversion
+from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.task import (
     Example,
     Outputs,
@@ -35,6 +39,7 @@ from tts_compress.qat.task import (
     mse,
     waveform_loss,
 )
+from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 
 _SAMPLE_RATE = 22_050
@@ -101,6 +106,43 @@ class Cut:
 
         for start in sorted({*range(0, last, self.frames), last}):
             yield call.each(partial(part, start))
+
+
+def train_graph(
+    conversion: Conversion,
+    recipe: Recipe,
+    calls: Calls | None,
+    *,
+    sample_rate: int | None,
+    run: TrainingRun,
+) -> tuple[Conversion, TrainingRecord]:
+    """Return a conversion with trained weights and ranges, and how they were trained."""
+    if recipe.calibration is None or calls is None:
+        raise RecipeError(
+            f"recipe '{recipe.family}-{recipe.scheme}' has no [calibration] table; training "
+            "starts from calibrated ranges"
+        )
+    # One text at a time is all that such graphs promise to take.
+    decides = recipe.family != "piper" and length_outputs(conversion.graph, conversion.lengths)
+    options = run.options
+    alone = sample_rate is None and _takes_one_example(conversion.graph)
+    if recipe.family == "contract" or decides or alone:
+        updates = options.accumulation * options.batch_size
+        options = replace(options, batch_size=1, accumulation=updates)
+    # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
+    blocks = {out: codes for out, codes in conversion.chosen.items() if isinstance(codes, Blocks)}
+    conversion = replace(conversion, chosen=blocks)
+    learned = options.learned_ranges
+    task = graph_task(conversion, recipe, calls, sample_rate=sample_rate, learned_ranges=learned)
+    record = train(task, replace(run, options=options))
+    assert isinstance(task.student, GraphNetwork)
+    return learned_conversion(conversion, task.student), record
+
+
+def _takes_one_example(graph: onnx.ModelProto) -> bool:
+    """Return True if an input states that its batch has a size of 1."""
+    shapes = [value.type.tensor_type.shape.dim for value in graph.graph.input]
+    return any(len(shape) > 1 and shape[0].dim_value == 1 for shape in shapes)
 
 
 def graph_task(

@@ -13,13 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import LayerRecord, Manifest, atomic_file
-from tts_compress.errors import (
-    ArtifactError,
-    ModelError,
-    needing,
-    raising,
-    reason,
-)
+from tts_compress.errors import ArtifactError, ModelError, needing, raising, reason
 from tts_compress.reading import MOST_WEIGHTS_BYTES, check_file, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, bias_of, operator_of, tied_layers

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from tts_compress.recipes.formats import Weights
-from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
-from tts_compress.torch.layers.codes import (
+from tts_compress.torch.layers.base import (
+    CompressedLayer,
+    FloatLayer,
     from_rows,
     group_scales,
     pack_nibbles,
+    register_layer,
     round_groups,
     unpack_nibbles,
 )

@@ -31,8 +31,13 @@ from typing_extensions import override
 from tts_compress.errors import ModelError
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, build_layer, register_layer
-from tts_compress.torch.layers.codes import activation_codes
+from tts_compress.torch.layers.base import (
+    CompressedLayer,
+    FloatLayer,
+    activation_codes,
+    build_layer,
+    register_layer,
+)
 from tts_compress.torch.layers.geometry import Geometry, apply_operator, pad, plain_view
 
 _NAME = "tts_compress::integer_layer"
