@@ -1,8 +1,7 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
@@ -483,18 +482,3 @@ def names_read(contract: Contract) -> Iterator[str]:
     yield from contract.prompts
     if contract.durations is not None:
         yield contract.durations
-
-
-def spread_tables(
-    tables: Mapping[str, Input], inputs: Iterable[str]
-) -> Iterator[tuple[str, Input]]:
-    """Yield tables by name; one with `*` for each input that it fits and no other table names."""
-    for name, role in tables.items():
-        before, star, behind = name.partition("*")
-        if not star:
-            yield name, role
-            continue
-        for fitting in (n for n in inputs if n not in tables and fnmatchcase(n, name)):
-            middle = fitting[len(before) : len(fitting) - len(behind)]
-            stated = role.model_dump(include={"output", "next"}, exclude_none=True).items()
-            yield fitting, role.model_copy(update={k: v.replace("*", middle) for k, v in stated})
