@@ -124,8 +124,8 @@ class Part(GraphPart):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Names of all that comes of a run: outputs that are read, and drawn tokens."""
-        return (*self.returns, *self.table.sample)
+        """Names of all that comes of a run: outputs that are read, and what is made of them."""
+        return (*self.returns, *self.table.flow, *self.table.sample)
 
     @property
     def joined(self) -> tuple[str, ...]:
@@ -156,7 +156,7 @@ def following_parts(
 ) -> Iterator[Part]:
     """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
-    outputs = {*leading.signature.outputs, *leading.table.sample}
+    outputs = {*leading.signature.outputs, *leading.values}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         path = leading.path if path == leading.path.absolute() else path
@@ -175,7 +175,7 @@ def following_parts(
                     f"before it return {', '.join(sorted(outputs))}"
                 )
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        outputs |= {*signature.outputs, *table.sample}
+        outputs |= {*signature.outputs, *before.values}
     for name, size in contract.size.items():
         if size.output not in outputs:
             raise RecipeError(
@@ -197,6 +197,9 @@ def _part(
     states = [source_of(n, role) for n, role in roles.items() if isinstance(role, StateInput)]
     own = [table.output or signature.outputs[0], *states]
     own += [sample.logits for sample in table.sample.values()]
+    own += [flow.output for flow in table.flow.values()]
+    if wrong := {flow.input for flow in table.flow.values()} - roles.keys():
+        raise RecipeError(f"{prefix} has no input {wrong.pop()!r} that a flow could move")
     if table.loop is None:
         own += [role.next for role in roles.values()]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
