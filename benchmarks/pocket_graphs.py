@@ -2,7 +2,8 @@
 
 Caches and counters of the official modules become inputs and outputs `state_N` and `out_state_N`,
 in the order of the modules' names: the language model's cache has room for 1,000 positions, the
-codec's is a ring of its context.
+codec's is a ring. The published ring has the length of the context; the one here has room for a
+latent more, with which it says exactly what the package's own cache does.
 """
 
 import io
@@ -177,8 +178,7 @@ class Decoder(_Stateful):
         root, states = self.root, self.unflatten(flat)
         latent = latent * root.flow_lm.emb_std + root.flow_lm.emb_mean
         audio = root.mimi.decode_from_latent(latent, states)
-        steps = round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
-        return audio, *self.flatten(states, "offset", latent.shape[1] * steps)
+        return audio, *self.flatten(states, "offset", latent.shape[1] * _steps(root))
 
 
 class Encoder(nn.Module):
@@ -201,7 +201,8 @@ def write_graphs(root: Any, folder: Path) -> Path:
     # are.
     for norm in (embedder.mlp[-1] for embedder in lm.flow_net.time_embed):
         nn.init.normal_(norm.alpha, 1, 0.01)
-    main, decoder = Main(root, lm), Decoder(root, root.mimi, _context(root))
+    ring = root.config.mimi.transformer.context + _steps(root)
+    main, decoder = Main(root, lm), Decoder(root, root.mimi, ring)
     one, wide = torch.zeros(1, 1), torch.randn(1, 3, lm.dim)
     latent = torch.randn(1, 1, lm.ldim)
     spoken: Mapping[str, Any] = {"sequence": latent, "text_embeddings": wide, **main.inputs()}
@@ -239,7 +240,8 @@ def write_graphs(root: Any, folder: Path) -> Path:
     np.save(folder / "bos_before_voice.npy", lm.bos_before_voice.detach().numpy())
     (folder / "tokenizer.model").write_bytes(_tokenizer())
     stated = data_file("calib/contracts", "pocket-tts").read_text("utf-8")
-    for published, size in ((" 32]", f" {lm.ldim}]"), ("1024", lm.dim), ("24000", root.sample_rate)):
+    sizes = {" 32]": f" {lm.ldim}]", "1024": lm.dim, "24000": root.sample_rate}
+    for published, size in sizes.items():
         stated = stated.replace(published, str(size))
     (folder / "contract.toml").write_text(stated, encoding="utf-8")
     return folder / "text_conditioner.onnx"
@@ -249,8 +251,9 @@ def _returned(module: _Stateful) -> dict[str, dict[int, str]]:
     return {f"out_{name}": {} for name in module.inputs()}
 
 
-def _context(root: Any) -> int:
-    return int(root.config.mimi.transformer.context)
+def _steps(root: Any) -> int:
+    """Return the steps of the codec's transformer in a latent."""
+    return round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
 
 
 def _tokenizer() -> bytes:

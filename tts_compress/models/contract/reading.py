@@ -210,7 +210,7 @@ def _part(
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
     lengths = contract.prompts.union(s.output for s in contract.size.values() if s.axis is None)
-    read = set(names_read(contract))
+    read = set(names_read(contract, table.loop))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(
         path=path,

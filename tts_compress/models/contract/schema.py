@@ -214,7 +214,7 @@ class Tokens(Config):
 
     vocabulary: FileName | dict[str, str] | None = None
     """Ids of symbols: a file of lines `symbol id`, a `.json` (of a table, or one named `vocab` in
-    it), or strings of symbols with consecutive ids, each by the id of its first; a pieces' model."""
+    it), or strings of symbols with consecutive ids, each by the id of its first; pieces' model."""
 
     lexicon: FileName | None = None
     """A file of lines `word symbol …`, or `word symbol … tone …` where an input takes tones."""
@@ -487,13 +487,13 @@ def _sizes(table: Input) -> Iterator[str]:
         yield table.size
 
 
-def names_read(contract: Contract) -> Iterator[str]:
-    """Yield the names of outputs that some graph, size or loop reads; `*` stands for anything."""
+def names_read(contract: Contract, loop: str | None) -> Iterator[str]:
+    """Yield names of outputs that graphs, sizes or a graph's own loop read; `*` is anything."""
     for table in contract.inputs:
         for item in ((n, role) for name, role in table.items() for n in (name, *role.names)):
             yield from filter(None, (source_of(*item), item[1].next))
     yield from (size.output for size in contract.size.values())
-    for until in contract.until.values():
+    if (until := contract.until.get(loop or "")) is not None:
         yield from filter(None, (until.output, until.latent))
     yield from contract.prompts
     if contract.durations is not None:
