@@ -1,5 +1,6 @@
 """Pocket-TTS in five ONNX graphs, as published, through the contract that is shipped."""
 
+import shutil
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ TEXT = "the quick fox."
 def root(tiny_pocket: PocketModel) -> Any:
     """Return an official object of a copy of the weights, whose speech ends early."""
     copied: Any = deepcopy(tiny_pocket.root())
-    copied.flow_lm.out_eos.bias.data += 2.5
+    copied.flow_lm.out_eos.bias.data += 2
     return copied
 
 
@@ -73,6 +74,27 @@ def test_five_graphs_speak_as_the_official_steps_do(root: Any, graph: Path) -> N
     assert issubclass(type(voice), LatentModel)
     latents = voice.generate_latents(TEXT, seed=None)
     assert np.allclose(latents[1:], read[1:], atol=1e-4)
+
+
+def test_a_flow_is_followed_in_as_many_steps_as_its_graph_repeats(
+    root: Any, graph: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(graph.parent, tmp_path / "two")
+    contract = tmp_path / "two" / "contract.toml"
+    text = contract.read_text("utf-8").replace("flow.latent =", "repeat = 2\nflow.latent =")
+    text = text.replace("scale = 0.83666", 'scale = 0.5, next = "latent"')
+    contract.write_text(text, encoding="utf-8")
+    voice: Any = load(tmp_path / "two" / graph.name)
+    calls = voice.calibration_calls([TEXT], seed=2, part="flow_lm_flow", every=True)
+    first, second = (
+        {name: torch.from_numpy(value) for name, value in next(calls).items()} for _ in range(2)
+    )
+    one: Any = load(graph)
+    whole = next(one.calibration_calls([TEXT], seed=2, part="flow_lm_flow"))["x"]
+    assert np.allclose(first["x"] / 0.5, whole / 0.83666, atol=1e-5)
+    with torch.no_grad():
+        flow = root.flow_lm.flow_net(first["c"], first["s"], first["t"], first["x"])
+    assert torch.allclose(second["x"], first["x"] + flow / 2, atol=1e-5)
 
 
 def test_integers_speak_from_the_same_noise(graph: Path, tmp_path: Path) -> None:
