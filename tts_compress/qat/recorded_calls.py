@@ -13,7 +13,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map
 
 from tts_compress.errors import ModelError, QuantizationError, RecipeError, raising
-from tts_compress.models.base import Call, LanguageModel, Objective, Prompt, Speaking, TorchModel
+from tts_compress.models.base import (
+    Call,
+    LanguageModel,
+    LatentModel,
+    Objective,
+    Prompt,
+    Speaking,
+    TorchModel,
+)
 from tts_compress.progress import Progress, report_message
 from tts_compress.qat.fake_quantize import FakeQuantize
 from tts_compress.qat.task import digest_tensors, held_out_indices
@@ -95,8 +103,11 @@ def _record_text(
     """
     describing = [r for r in recorders if r.objective.encodes == "description"]
     others = [r for r in recorders if r.objective.encodes == "text"]
+    reading = [r for r in others if r.objective.reads]
     scoring = [r for r in others if r.objective.loss == "kl"]
-    speaking = [r for r in others if r.objective.loss != "kl"]
+    speaking = [r for r in others if r not in reading and r not in scoring]
+    if reading:
+        _record_reading(model, root, reading, text, seed)
     if not scoring and not describing:
         with _recording(root, speaking):
             model.synthesize(text, seed=seed)
@@ -114,6 +125,17 @@ def _record_text(
         described: LanguageModel = model.speaking_as(Speaking(prompt=Prompt(description=text)))
         with _recording(root, describing):
             described.logits(text, tokens)
+
+
+def _record_reading(
+    model: TorchModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
+) -> None:
+    """Make the calls of a language model of latents, along what it spoke."""
+    if not isinstance(model, LatentModel):
+        raise ModelError(f"models of family {model.family!r} cannot read latents again")
+    latents = model.generate_latents(text, seed=seed)
+    with _recording(root, recorders):
+        model.read_latents(text, latents)
 
 
 @contextmanager
