@@ -35,7 +35,7 @@ def test_a_language_model_of_latents_learns_along_what_it_spoke(
 ) -> None:
     """In four bits it then answers nearer to the original, on a text that it was not trained on."""
     voice = request.getfixturevalue(name)
-    train = train_on(voice, TEXTS, steps=24, learning_rate=1e-3)
+    train = train_on(voice, TEXTS[:3], steps=24, learning_rate=1e-3)
     rounded, trained = compress(voice, "int4-weight-only"), train()
     terms = trained.manifest.training
     assert terms.after["model/mse"] < 0.5 * terms.before["model/mse"]
