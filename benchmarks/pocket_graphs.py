@@ -253,7 +253,7 @@ def _returned(module: _Stateful) -> dict[str, dict[int, str]]:
 
 def _steps(root: Any) -> int:
     """Return the steps of the codec's transformer in a latent."""
-    return round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
+    return int(root.mimi.encoder_frame_rate // root.mimi.frame_rate)
 
 
 def _tokenizer() -> bytes:

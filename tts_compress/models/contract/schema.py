@@ -346,7 +346,7 @@ class Sample(Config):
     """A token that is taken wherever it is the most probable one, such as the end of speech."""
 
 
-class Flow(Config):
+class EulerStep(Config):
     """A value moved along a flow by Euler's method: an input, plus the output's share of a round.
 
     All rounds of its graph's `repeat` together take the time from 0 to 1.
@@ -400,7 +400,7 @@ class GraphTable(Config):
     sample: dict[str, Sample] = Field(default_factory=dict)
     """Tokens that are drawn of its outputs, by the names that others read them under."""
 
-    flow: dict[str, Flow] = Field(default_factory=dict)
+    flow: dict[str, EulerStep] = Field(default_factory=dict)
     """Values that its outputs move, by the names that others read them under."""
 
     spectrum: Spectrum | None = None
