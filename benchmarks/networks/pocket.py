@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -102,6 +103,54 @@ def _decoding(root: Any) -> Step:
     return step
 
 
+def _stepping(positions: int, *, rounded: bool) -> Call:
+    """Return a call of the language model after many positions, with a cache in FP32 or INT8."""
+    from tts_compress.models.pocket.network import official
+
+    states, attention = official("modules.stateful_module"), official("modules.attention")
+
+    def call(root: Any) -> Step:
+        lm, append = root.flow_lm, RoundedCaches().append if rounded else attention.complete_kv
+        state = states.init_states(lm, 1, positions + 1)
+        read = torch.randn(1, positions + 1, lm.dim, generator=_generator())
+        with torch.inference_mode():
+            lm.transformer(read[:, :-1], state)
+            states.increment_steps(lm, state, positions)
+
+        def step() -> torch.Tensor:
+            with patch.object(attention, "complete_kv", append):
+                heard: torch.Tensor = lm.transformer(read[:, -1:], state)
+            return heard
+
+        return step
+
+    return call
+
+
+class RoundedCaches:
+    """Keys and values in INT8 with a scale for each position and head, which torch multiplies."""
+
+    def __init__(self) -> None:
+        self._rounded: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def append(
+        self, cache: torch.Tensor, offset: torch.Tensor, *new: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        """Return keys and values so far, `[B, T, H, D]`; at first those in FP32 are rounded."""
+        start = int(offset[0])
+        end = start + new[0].shape[1]
+        if cache.data_ptr() not in self._rounded:
+            self._rounded[cache.data_ptr()] = _rounded(cache.nan_to_num())
+        codes, scales = self._rounded[cache.data_ptr()]
+        codes[:, :, start:end], scales[:, :, start:end] = _rounded(torch.stack(new))
+        return (codes[:, :, :end] * scales[:, :, :end]).unbind()
+
+
+def _rounded(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    scales = values.abs().amax(-1, keepdim=True).clamp_min(1e-9) / 127
+    return (values / scales).round().to(torch.int8), scales
+
+
 def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(2)
 
@@ -112,4 +161,9 @@ def _register(name: str, summary: str, call: Call) -> Callable[[], Network]:
 
 _register("pocket", "Pocket-TTS 100M: 100 characters, 6.2 s of audio", _speaking(_SECONDS))
 _register("pocket-first", "Pocket-TTS 100M: 100 characters, first 80 ms of audio", _speaking(0))
+for _positions in (300, 1500):
+    _step = f"Pocket-TTS 100M: a step of its language model after {_positions} positions"
+    _register(f"pocket-{_positions}", _step, _stepping(_positions, rounded=False))
+    _cached = _stepping(_positions, rounded=True)
+    _register(f"pocket-{_positions}-int8-cache", f"{_step}, keys and values in INT8", _cached)
 _register("pocket-codec", "Pocket-TTS 100M: its codec, 16 latents, 1.3 s of audio", _decoding)

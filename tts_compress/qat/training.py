@@ -19,6 +19,7 @@ from tts_compress.errors import ModelError, QuantizationError, RecipeError, rais
 from tts_compress.models.base import (
     Call,
     LanguageModel,
+    LatentModel,
     Loss,
     Objective,
     Prompt,
@@ -121,8 +122,11 @@ def _record_text(
     """
     describing = [r for r in recorders if r.objective.encodes == "description"]
     others = [r for r in recorders if r.objective.encodes == "text"]
+    reading = [r for r in others if r.objective.reads]
     scoring = [r for r in others if r.objective.loss == "kl"]
-    speaking = [r for r in others if r.objective.loss != "kl"]
+    speaking = [r for r in others if r not in reading and r not in scoring]
+    if reading:
+        _record_reading(model, root, reading, text, seed)
     if not scoring and not describing:
         with _recording(root, speaking):
             model.synthesize(text, seed=seed)
@@ -140,6 +144,17 @@ def _record_text(
         described: LanguageModel = model.speaking_as(Speaking(prompt=Prompt(description=text)))
         with _recording(root, describing):
             described.logits(text, tokens)
+
+
+def _record_reading(
+    model: TorchModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
+) -> None:
+    """Make the calls of a language model of latents, along what it spoke."""
+    if not isinstance(model, LatentModel):
+        raise ModelError(f"models of family {model.family!r} cannot read latents again")
+    latents = model.generate_latents(text, seed=seed)
+    with _recording(root, recorders):
+        model.read_latents(text, latents)
 
 
 @contextmanager

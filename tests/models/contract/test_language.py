@@ -348,6 +348,14 @@ _PAST = 'role = "state"\noutput = "present_*"'
         (("latents", "rate = 8000", "rate = 8000"), "like a recording, and there is none"),
         (("latents", "rate = 8000", "rate = 8"), "rate: Input should be greater than"),
         (("latents", 'next = "new"', 'next = "old"'), "reads 'old', which no round of it makes"),
+        (
+            (
+                "latents",
+                'latent = "new"',
+                'latent = "new"\n[flow.moved]\ninput = "old"\noutput = "new"',
+            ),
+            "no input 'old' that a flow could move",
+        ),
     ],
 )
 def test_what_is_wrong_gets_one_line(

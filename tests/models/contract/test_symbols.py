@@ -1,10 +1,13 @@
 """Texts as systems' own programs write them."""
 
+from pathlib import Path
+
 import pytest
 
 from tts_compress.config import data_file, read_config
+from tts_compress.errors import ModelError
 from tts_compress.models.contract.schema import Contract, Tokens
-from tts_compress.models.contract.symbols import Characters, normalize
+from tts_compress.models.contract.symbols import Characters, Speller, normalize
 
 
 @pytest.mark.parametrize(
@@ -33,3 +36,12 @@ def test_names_of_languages_stand_around_texts_that_have_symbols() -> None:
     spell = Characters({"a": 1, "<": 2, ">": 3}, around=("<a>", "</a>"))
     assert [symbols.ids for symbols in spell("ab")] == [(2, 1, 3, 1, 2, 1, 3)]
     assert [*spell("b")] == []
+
+
+def test_a_damaged_model_of_pieces_is_refused(tmp_path: Path) -> None:
+    """Its ids are those of the package, in tests of Pocket-TTS' graphs."""
+    pytest.importorskip("sentencepiece")
+    (tmp_path / "tokenizer.model").write_bytes(b"no model")
+    tokens = Tokens(source="pieces", vocabulary="tokenizer.model")
+    with pytest.raises(ModelError, match=r"tokenizer.model' is no model of SentencePiece"):
+        Speller(tokens, None, (tmp_path,), None).calls("one")

@@ -168,7 +168,7 @@ class Caller:
                 value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
                 seed = call.seed and (*call.seed, stream, position, number)
-                value = _noise(role, self._shape(role, call, latest), seed)
+                value = role.scale * _noise(role, self._shape(role, call, latest), seed)
             else:
                 value = self._value(name, role, call, latest)
             feeds[name] = _as_input(value, expected, source)
@@ -248,6 +248,8 @@ class Caller:
             seed = call.seed and (*call.seed, *([position, number] if position or number else []))
             yield Round(position, number, feeds, seed, is_last and inner + 1 == times)
             returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
+            moved = part.table.flow.items()
+            returned |= {n: feeds[f.input] + returned[f.output] / times for n, f in moved}
             speech.put(part, returned)
             for name, sample in part.table.sample.items():
                 drawn = speech.rounds[name]

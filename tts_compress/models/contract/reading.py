@@ -8,11 +8,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from tts_compress.config import data_file, data_names, parse_config, read_table
 from tts_compress.errors import ModelError, RecipeError, TTSCompressError
 from tts_compress.models.base import GraphPart
+from tts_compress.models.contract.matching import match_inputs
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import (
     LEADING_ROLES,
@@ -26,10 +25,8 @@ from tts_compress.models.contract.schema import (
     Spectrum,
     StateInput,
     StyleInput,
-    ValueInput,
     names_read,
     source_of,
-    spread_tables,
 )
 from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 from tts_compress.models.feeds import GraphInput, graph_inputs
@@ -99,10 +96,6 @@ def _parsed(text: str) -> Any:
     return text
 
 
-_WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
-_REAL = frozenset({"style", "noise", "recording"})
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
     """Inputs, outputs and metadata of a graph."""
@@ -131,8 +124,8 @@ class Part(GraphPart):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """Names of all that comes of a run: outputs that are read, and drawn tokens."""
-        return (*self.returns, *self.table.sample)
+        """Names of all that comes of a run: outputs that are read, and what is made of them."""
+        return (*self.returns, *self.table.flow, *self.table.sample)
 
     @property
     def joined(self) -> tuple[str, ...]:
@@ -154,7 +147,7 @@ def read_signature(path: Path) -> Signature:
 def leading_part(path: Path, signature: Signature, contract: Contract, stated: str) -> Part:
     """Return the graph that comes first, explained."""
     accepted = LEADING_ROLES if contract.loop is None and contract.repeat == 1 else LOOPED_ROLES
-    roles = _match(contract.input, signature, f"{stated}:", "input", accepted)
+    roles = match_inputs(contract.input, signature.inputs, f"{stated}:", "input", accepted)
     return _part(path, signature, roles, contract, contract, f"{stated}: the graph")
 
 
@@ -163,7 +156,7 @@ def following_parts(
 ) -> Iterator[Part]:
     """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
-    outputs = {*leading.signature.outputs, *leading.table.sample}
+    outputs = {*leading.signature.outputs, *leading.values}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         path = leading.path if path == leading.path.absolute() else path
@@ -173,7 +166,7 @@ def following_parts(
         if not isinstance(tables, dict):
             only = tables or next(iter(signature.inputs), "input")
             tables = {only: OutputInput(role="output", output=before.output)}
-        roles = _match(tables, signature, prefix, "then.input", ROLES)
+        roles = match_inputs(tables, signature.inputs, prefix, "then.input", ROLES)
         for name, role in roles.items():
             source = source_of(name, role)
             if source is not None and source not in outputs and not isinstance(role, StateInput):
@@ -182,7 +175,7 @@ def following_parts(
                     f"before it return {', '.join(sorted(outputs))}"
                 )
         yield (before := _part(path, signature, roles, table, contract, f"{prefix} the graph"))
-        outputs |= {*signature.outputs, *table.sample}
+        outputs |= {*signature.outputs, *before.values}
     for name, size in contract.size.items():
         if size.output not in outputs:
             raise RecipeError(
@@ -204,6 +197,9 @@ def _part(
     states = [source_of(n, role) for n, role in roles.items() if isinstance(role, StateInput)]
     own = [table.output or signature.outputs[0], *states]
     own += [sample.logits for sample in table.sample.values()]
+    own += [flow.output for flow in table.flow.values()]
+    if wrong := {flow.input for flow in table.flow.values()} - roles.keys():
+        raise RecipeError(f"{prefix} has no input {wrong.pop()!r} that a flow could move")
     if table.loop is None:
         own += [role.next for role in roles.values()]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
@@ -214,7 +210,7 @@ def _part(
             has = ", ".join(signature.outputs)
             raise RecipeError(f"{prefix} has no output {name!r}; its outputs are {has}")
     lengths = contract.prompts.union(s.output for s in contract.size.values() if s.axis is None)
-    read = set(names_read(contract))
+    read = set(names_read(contract, table.loop))
     returns += [n for n in signature.outputs if any(fnmatchcase(n, name) for name in read)]
     return Part(
         path=path,
@@ -274,57 +270,6 @@ def _named_outputs(spectrum: Spectrum | None, signature: Signature, prefix: str)
             f"{', '.join(names)}"
         )
     return spectrum.model_copy(update={"outputs": names})
-
-
-def _match(
-    tables: Mapping[str, Input],
-    signature: Signature,
-    prefix: str,
-    place: str,
-    accepted: Iterable[str],
-) -> dict[str, Input]:
-    """Return the tables by the graph's own names of its inputs."""
-    roles: dict[str, Input] = {}
-    for name, role in spread_tables(tables, signature.inputs):
-        found = [n for n in (name, *role.names) if n in signature.inputs]
-        if found:
-            roles[found[0]] = role
-        elif not role.optional:
-            has = ", ".join(signature.inputs) or "none"
-            raise RecipeError(f"{prefix} the graph has no input '{name}'; its inputs are {has}")
-    for name, expected in signature.inputs.items():
-        if name not in roles:
-            raise RecipeError(
-                f"{prefix} input '{expected}' of the graph is unexplained; add a table "
-                f"[{place}.{name}] with a role ({', '.join(accepted)})"
-            )
-        if roles[name].role not in accepted:
-            raise RecipeError(
-                f"{prefix} [{place}.{name}] has the role '{roles[name].role}', which only graphs "
-                "that run behind another can have"
-            )
-        if problem := _type_problem(roles[name], expected):
-            raise RecipeError(f"{prefix} [{place}.{name}] {problem}")
-    return roles
-
-
-def _type_problem(role: Input, expected: GraphInput) -> str | None:
-    """Return why an input of a graph cannot be given what its role states, or None if it can."""
-    if role.type is not None and role.type != expected.dtype:
-        return f"states type {role.type}, but the graph wants {expected}"
-    if role.axes is not None and expected.shape is not None and len(expected.shape) != role.axes:
-        return f"states {role.axes} axes, but the graph wants {expected}"
-    if isinstance(role, StateInput) and role.shape and not expected.fits(role.shape):
-        return f"begins with shape {list(role.shape)}, but the graph wants {expected}"
-    whole = expected.dtype.kind in "iu"
-    real = role.role in _REAL and expected.dtype.kind != "f"
-    if real or (role.role in _WHOLE and not whole):
-        kind = "real" if real else "whole"
-        return f"has the role '{role.role}', of {kind} numbers, but the graph wants {expected}"
-    values = (role.value, role.quiet or 0) if isinstance(role, ValueInput) and whole else ()
-    if broken := [value for value in values if np.any(np.asarray(value) % 1)]:
-        return f"states {broken[0]}, but the graph wants {expected}: give whole numbers"
-    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,8 +1,7 @@
 """Schema of a contract: how texts become tokens, and what each input of a graph is given."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from fnmatch import fnmatchcase
+from collections.abc import Iterator
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, model_validator
@@ -119,6 +118,9 @@ class NoiseInput(BaseInput):
     distribution: Literal["normal", "uniform"] = "normal"
     """Normal of deviation 1, or uniform in [0, 1)."""
 
+    scale: _Number = Field(default=1.0, ge=0)
+    """Multiplies them."""
+
 
 class OutputInput(BaseInput):
     """An output of a graph before this one, or a token that was drawn of one."""
@@ -205,14 +207,14 @@ _Id: TypeAlias = Annotated[int, Field(ge=0, le=MOST_ID)]
 class Tokens(Config):
     """The way from a text to tokens: a source of symbols, their ids, and what is added to them."""
 
-    source: Literal["ids", "characters", "lexicon", "espeak", "piper"]
-    """Origin of symbols: the user's own ids, the characters of the text, the words of a file,
+    source: Literal["ids", "characters", "lexicon", "pieces", "espeak", "piper"]
+    """Origin of symbols: the user's own ids, the text's characters, a file's words, SentencePiece,
     espeak-ng's phonemes, or ids as piper makes them by the `.onnx.json` beside the graph. Any other
     voice takes ids written as `ids: 1 2 3`."""
 
     vocabulary: FileName | dict[str, str] | None = None
     """Ids of symbols: a file of lines `symbol id`, a `.json` (of a table, or one named `vocab` in
-    it), or strings of symbols with consecutive ids, each by the id of its first."""
+    it), or strings of symbols with consecutive ids, each by the id of its first; pieces' model."""
 
     lexicon: FileName | None = None
     """A file of lines `word symbol …`, or `word symbol … tone …` where an input takes tones."""
@@ -344,6 +346,16 @@ class Sample(Config):
     """A token that is taken wherever it is the most probable one, such as the end of speech."""
 
 
+class EulerStep(Config):
+    """A value moved along a flow by Euler's method: an input, plus the output's share of a round.
+
+    All rounds of its graph's `repeat` together take the time from 0 to 1.
+    """
+
+    input: str
+    output: str
+
+
 class Until(Config):
     """The end of a loop: by a token, by a number, or by its longest length."""
 
@@ -387,6 +399,9 @@ class GraphTable(Config):
 
     sample: dict[str, Sample] = Field(default_factory=dict)
     """Tokens that are drawn of its outputs, by the names that others read them under."""
+
+    flow: dict[str, EulerStep] = Field(default_factory=dict)
+    """Values that its outputs move, by the names that others read them under."""
 
     spectrum: Spectrum | None = None
     """Makes sound of its outputs, where they are none."""
@@ -472,29 +487,14 @@ def _sizes(table: Input) -> Iterator[str]:
         yield table.size
 
 
-def names_read(contract: Contract) -> Iterator[str]:
-    """Yield the names of outputs that some graph, size or loop reads; `*` stands for anything."""
+def names_read(contract: Contract, loop: str | None) -> Iterator[str]:
+    """Yield names of outputs that graphs, sizes or a graph's own loop read; `*` is anything."""
     for table in contract.inputs:
         for item in ((n, role) for name, role in table.items() for n in (name, *role.names)):
             yield from filter(None, (source_of(*item), item[1].next))
     yield from (size.output for size in contract.size.values())
-    for until in contract.until.values():
+    if (until := contract.until.get(loop or "")) is not None:
         yield from filter(None, (until.output, until.latent))
     yield from contract.prompts
     if contract.durations is not None:
         yield contract.durations
-
-
-def spread_tables(
-    tables: Mapping[str, Input], inputs: Iterable[str]
-) -> Iterator[tuple[str, Input]]:
-    """Yield tables by name; one with `*` for each input that it fits and no other table names."""
-    for name, role in tables.items():
-        before, star, behind = name.partition("*")
-        if not star:
-            yield name, role
-            continue
-        for fitting in (n for n in inputs if n not in tables and fnmatchcase(n, name)):
-            middle = fitting[len(before) : len(fitting) - len(behind)]
-            stated = role.model_dump(include={"output", "next"}, exclude_none=True).items()
-            yield fitting, role.model_copy(update={k: v.replace("*", middle) for k, v in stated})

@@ -1,4 +1,4 @@
-"""Tokens of texts: the user's ids, characters, words of a lexicon, or espeak-ng's phonemes."""
+"""Tokens of texts: ids, characters, words of a lexicon, word pieces, or espeak-ng's phonemes."""
 
 import re
 import unicodedata
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tts_compress.config import IDS
-from tts_compress.errors import ModelError, TextError, raising
+from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors, raising
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import MOST_ID, Tokens
@@ -128,6 +128,22 @@ class Lexicon:
             start += max(length, 1)
 
 
+class Pieces:
+    """Word pieces of a model of SentencePiece, which is read as it stands."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            from sentencepiece import SentencePieceProcessor
+        except ImportError as error:
+            raise MissingExtraError("sentencepiece", "transformers-tts") from error
+        with model_errors(f"'{path}' is no model of SentencePiece"):
+            self._encode = SentencePieceProcessor(model_file=str(path)).encode
+
+    def __call__(self, text: str) -> Iterator[Symbols]:
+        """Yield the ids of a text."""
+        yield _symbols(((identifier, 0) for identifier in self._encode(text)), len(text))
+
+
 class Phonemes:
     """espeak-ng's phonemes of each sentence, by piper's binding."""
 
@@ -193,6 +209,8 @@ class Speller:
     def _open_source(self) -> Source:
         tokens = self._tokens
         assert tokens.vocabulary is not None, "the schema asks for one"
+        if tokens.source == "pieces":
+            return Pieces(find_file(str(tokens.vocabulary), self._folders))
         if isinstance(tokens.vocabulary, dict):
             vocabulary = {
                 symbol: int(first) + index

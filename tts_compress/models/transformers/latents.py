@@ -126,7 +126,13 @@ POCKET = System(
     class_name="PocketTTSForConditionalGeneration",
     vocoder="PocketTTSAudioTokenizerModel",
     roles=_ROLES,
-    objectives=(Objective(module="vocoder.decoder", loss="waveform"),),
+    objectives=(
+        Objective(
+            module="model", loss="mse", outputs=(0,), repeated=(("use_cache", False),), reads=True
+        ),
+        Objective(module="flow_head", loss="mse"),
+        Objective(module="vocoder.decoder", loss="waveform"),
+    ),
     sample_rate=lambda source: source.sample_rate("", 24_000),
     writes_latents=True,
     prepare=_prepare_pocket,
