@@ -122,11 +122,10 @@ def _record_text(
     """
     describing = [r for r in recorders if r.objective.encodes == "description"]
     others = [r for r in recorders if r.objective.encodes == "text"]
-    reading = [r for r in others if r.objective.reads]
+    if reading := [r for r in others if r.objective.reads]:
+        _record_reading(model, root, reading, text, seed)
     scoring = [r for r in others if r.objective.loss == "kl"]
     speaking = [r for r in others if r not in reading and r not in scoring]
-    if reading:
-        _record_reading(model, root, reading, text, seed)
     if not scoring and not describing:
         with _recording(root, speaking):
             model.synthesize(text, seed=seed)
