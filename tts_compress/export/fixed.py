@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tts_compress.errors import ModelError
 from tts_compress.export.stream import beside, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
-from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.graph import Graph, attribute, copy_attributes, copy_model
 from tts_compress.onnx.receptive import Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.stages import Stage, single_stage
@@ -99,7 +99,7 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
     graph, masks = Graph(part), dict[str, Mask]()
     for node in list(graph.nodes):
         if _reads_on(graph, field, node, spec):
-            mask = _mask(field, node.input[0], stage, frames, coded=_is_coded(graph, node.input[0]))
+            mask = _mask(field, node.input[0], stage, frames, _code_type(graph, node.input[0]))
             name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
             masks[name] = mask
             graph.replace_input(node, 0, _masked(graph, node.input[0], name))
@@ -110,9 +110,9 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
         kind = value.type.tensor_type.elem_type
         value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shape))
     for name, mask in masks.items():
-        kind = TensorProto.UINT8 if mask.dtype == "uint8" else TensorProto.FLOAT
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(mask.dtype))
         graph.model.graph.input.append(helper.make_tensor_value_info(name, kind, mask.shape))
-    fixed = onnx.shape_inference.infer_shapes(graph.finish(), data_prop=True)
+    fixed = _with_sizes(graph.finish())
     _check_sizes(fixed, spec)
     return FixedGraph(model=fixed, frames=frames, stage=stage, masks=masks)
 
@@ -138,12 +138,16 @@ def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bo
     )
 
 
-def _is_coded(graph: Graph, tensor: str) -> bool:
+def _code_type(graph: Graph, tensor: str) -> str:
+    """Return the type of the codes that a tensor was made of; `float32` where it was of none."""
     maker = graph.producer(tensor)
-    return maker is not None and maker.op_type == "DequantizeLinear"
+    if maker is None or maker.op_type != "DequantizeLinear":
+        return "float32"
+    zero = graph.constant(maker.input[2]) if len(maker.input) > 2 else None
+    return "uint8" if zero is None else str(zero.dtype)
 
 
-def _mask(field: Field, tensor: str, stage: Stage, frames: int, *, coded: bool) -> Mask:
+def _mask(field: Field, tensor: str, stage: Stage, frames: int, dtype: str) -> Mask:
     """Return the mask of a tensor whose length follows from the number of frames."""
     axis = field.axis(tensor) or 0
     short, long = (shape[axis] for shape in field.shapes[tensor])
@@ -154,8 +158,7 @@ def _mask(field: Field, tensor: str, stage: Stage, frames: int, *, coded: bool) 
         raise ModelError(f"'{tensor}' has no whole number of steps for each frame")
     shape = [1] * len(field.shape(tensor))
     shape[axis] = int(hop * frames + extra)
-    kind = "uint8" if coded else "float32"
-    return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=kind)
+    return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=dtype)
 
 
 def _masked(graph: Graph, tensor: str, mask: str) -> str:
@@ -163,16 +166,33 @@ def _masked(graph: Graph, tensor: str, mask: str) -> str:
     masked = f"{tensor}/masked"
     if graph.producer(masked) is not None:
         return masked
-    maker = graph.producer(tensor)
-    if not _is_coded(graph, tensor) or maker is None:
+    maker, dtype = graph.producer(tensor), _code_type(graph, tensor)
+    if maker is None or dtype == "float32":
         return graph.add("Mul", [tensor, mask], [masked])
-    scale, zero = np.array(1.0, np.float32), np.array(0, np.uint8)
-    ones = graph.share_constants("tts_compress.mask", scale=scale, zero=zero)
-    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask")
+    scale, zero = np.array(1.0, np.float32), np.array(0, dtype)
+    ones = graph.share_constants(f"tts_compress.mask.{dtype}", scale=scale, zero=zero)
+    steps, domain = maker.input[1:], maker.domain
+    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask", domain=domain)
     product = graph.make("Mul", [tensor, real], f"{masked}/product")
-    codes = graph.make("QuantizeLinear", [product, *maker.input[1:]], f"{masked}/codes")
-    attributes = {a.name: helper.get_attribute_value(a) for a in maker.attribute}
-    return graph.add("DequantizeLinear", [codes, *maker.input[1:]], [masked], **attributes)
+    codes = graph.make("QuantizeLinear", [product, *steps], f"{masked}/codes", domain=domain)
+    attributes = copy_attributes(maker) | {"domain": domain}
+    return graph.add("DequantizeLinear", [codes, *steps], [masked], **attributes)
+
+
+def _with_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph with the sizes of all tensors that follow from those of its inputs."""
+    plain = copy_model(model)
+    for node in plain.graph.node:  # onnx knows the sizes of its own operators alone
+        if node.op_type in {"QuantizeLinear", "DequantizeLinear"}:
+            node.domain = ""
+    sizes = onnx.shape_inference.infer_shapes(plain, data_prop=True).graph
+    for mine, inferred in (
+        (model.graph.value_info, sizes.value_info),
+        (model.graph.output, sizes.output),
+    ):
+        del mine[:]
+        mine.extend(inferred)
+    return model
 
 
 def _check_sizes(model: onnx.ModelProto, spec: str) -> None:
