@@ -5,7 +5,8 @@ frames, and `fixed.json`, which states what the host does: pad, mask, and cut.
 
 What is local in time is cut out and takes a number of frames that never changes. What lies behind
 the end of a shorter utterance is multiplied by zero wherever an operator would read it: there the
-graph with the utterance's own length pads with zeros, so the values are the same.
+graph with the utterance's own length pads with zeros, so the values are the same. Where most is
+not local for its statistics over time alone, as in Kokoro, these are taken by masked sums.
 """
 
 from collections.abc import Sequence
@@ -19,19 +20,14 @@ import onnx
 from onnx import helper
 
 from tts_compress.errors import ModelError
+from tts_compress.export.masking import NORMALIZING, mask_statistics, reads_on, split_whole
 from tts_compress.export.stream import beside, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
-from tts_compress.onnx.graph import Graph, attribute, copy_attributes, copy_model
+from tts_compress.onnx.graph import Graph, copy_attributes, copy_model
 from tts_compress.onnx.receptive import Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds
-from tts_compress.onnx.stages import Stage, single_stage
-
-_MASKED = frozenset({"Conv", "ConvTranspose", "Pad"})
-"""Operators that may read or keep what is behind the end of an utterance."""
-
-_HARMLESS = frozenset({"Reshape", "Resize", "Slice", "Upsample"})
-"""Operators that move time and read no neighbours; `Resize` as far as it repeats values."""
+from tts_compress.onnx.stages import Stage, single_stage, whole_stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +54,10 @@ class FixedGraph:
     model: onnx.ModelProto
     frames: int
     stage: Stage
-    """Its input and output; an utterance of more frames is made in windows."""
+    """Its inputs and output; an utterance of more frames is made in windows, or refused."""
+
+    inputs: dict[str, Mask]
+    """Rates of the inputs with time."""
 
     masks: dict[str, Mask]
     """Inputs by name, besides the frames and the tensors without time."""
@@ -85,7 +84,12 @@ def fix_graph(
             largest size is too small; which is named.
     """
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
-    encoder, stage, part = single_stage(model, field, spec)
+    try:
+        encoder, stage, part = single_stage(model, field, spec)
+    except ModelError:
+        encoder, stage, part = whole_stage(
+            model, field, *split_whole(field, outputs, spec), outputs
+        )
     around = stage.before + stage.after
     if max(sizes) <= around:
         raise ModelError(
@@ -98,15 +102,21 @@ def fix_graph(
 def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec: str) -> FixedGraph:
     graph, masks = Graph(part), dict[str, Mask]()
     for node in list(graph.nodes):
-        if _reads_on(graph, field, node, spec):
-            mask = _mask(field, node.input[0], stage, frames, _code_type(graph, node.input[0]))
+        is_norm = node.op_type == NORMALIZING
+        if is_norm or reads_on(graph, field, node, spec):
+            kind = "float32" if is_norm else _code_type(graph, node.input[0])
+            mask = _mask(field, node.input[0], stage, frames, kind)
             name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
             masks[name] = mask
-            graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+            if is_norm:
+                mask_statistics(graph, node, name)
+            else:
+                graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+    inputs = {name: _mask(field, name, stage, frames, "float32") for name in stage.reads}
     for value in graph.model.graph.input:
         shape = list(field.shape(value.name))
-        if value.name in stage.reads:
-            shape[stage.axis] = frames
+        if value.name in inputs:
+            shape[inputs[value.name].axis] = max(inputs[value.name].shape)
         kind = value.type.tensor_type.elem_type
         value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shape))
     for name, mask in masks.items():
@@ -114,28 +124,7 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
         graph.model.graph.input.append(helper.make_tensor_value_info(name, kind, mask.shape))
     fixed = _with_sizes(graph.finish())
     _check_sizes(fixed, spec)
-    return FixedGraph(model=fixed, frames=frames, stage=stage, masks=masks)
-
-
-def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bool:
-    """Return True if an operator reads or keeps what is behind the end, so that it is masked."""
-    windows = [w for output in node.output for _, w in field.links.get(output, ())]
-    if all((w.times, w.over, w.low, w.high) == (1, 1, 0, 0) for w in windows):
-        return False
-    kind = node.op_type
-    mode = attribute(node, "mode", "constant" if kind == "Pad" else "nearest")
-    if kind == "Pad" and mode == "constant" and len(node.input) > 2 and node.input[2]:
-        value = graph.constant(node.input[2])
-        mode = "constant" if value is not None and not value.any() else "other"
-    if kind in _MASKED and mode in {"constant", "nearest"}:
-        return True
-    if kind in _HARMLESS and mode == "nearest":
-        return False
-    advice = "; compress it with --format qdq" if kind.startswith("QLinear") else ""
-    raise ModelError(
-        f"'{spec}' cannot have fixed sizes: {kind} '{node.name or node.output[0]}' reads behind "
-        f"the end of an utterance{advice}"
-    )
+    return FixedGraph(model=fixed, frames=frames, stage=stage, inputs=inputs, masks=masks)
 
 
 def _code_type(graph: Graph, tensor: str) -> str:
@@ -261,14 +250,15 @@ def _settings(
         "sample_rate": voice.sample_rate,
         "inputs": stated_inputs(voice),
         "encoder": "encoder.onnx",
-        "reads": stage.reads[0],
-        "axis": stage.axis,
+        "reads": {
+            name: {"axis": rate.axis, "hop": rate.hop, "extra": rate.extra}
+            for name, rate in graphs[0].inputs.items()
+        },
         "sides": stage.sides,
         "returns": stage.returns[0],
         "hop": stage.hop,
         "extra": stage.extra,
-        "before": stage.before,
-        "after": stage.after,
+        "around": [stage.before, stage.after] if stage.has_chunks else None,
         "graphs": [
             {
                 "graph": name,

@@ -79,6 +79,11 @@ class Stage:
     """Times as many steps that are computed at once as are asked for, once some were: those of a
     narrow stage before wide ones take little memory, and their context is computed less often."""
 
+    @property
+    def has_chunks(self) -> bool:
+        """True if outputs follow from a neighbourhood, so that it may run chunk by chunk."""
+        return len(self.reads) == 1
+
     def length(self, steps: int) -> int:
         """Return the steps of the whole output."""
         return steps * self.hop + self.extra
@@ -143,6 +148,46 @@ def single_stage(
     _share(field, [0.0, *accumulate(arithmetic(field, node) for node in field.nodes)], path, spec)
     ((stage, part),) = _stages(model, field, path, spec)
     return _encoder(model, field, path), stage, part
+
+
+def whole_stage(
+    model: onnx.ModelProto,
+    field: Field,
+    reads: Sequence[str],
+    sides: Sequence[str],
+    outputs: Sequence[str],
+) -> tuple[onnx.ModelProto | None, Stage, onnx.ModelProto]:
+    """Return what makes some tensors, and what makes the outputs of them as a stage without chunks.
+
+    Args:
+        model: The graph; not changed.
+        field: Its shapes.
+        reads: Tensors with time, of which the first has a step for each frame.
+        sides: Tensors without.
+        outputs: Outputs that are sound.
+    """
+    kinds = _types(model, [*reads, *sides], "whole")
+    part = _part(model, {name: kinds[name] for name in (*reads, *sides)}, outputs)
+    names = {value.name for value in model.graph.input}
+    made = [name for name in (*reads, *sides) if name not in names]
+    encoder = with_outputs(copy_model(model), made) if made else None
+    (old, new), (short, long) = (
+        [shape[field.axis(name) or 0] for shape in field.shapes[name]]
+        for name in (reads[0], outputs[0])
+    )
+    hop = (long - short) // (new - old)
+    stage = Stage(
+        reads=tuple(reads),
+        axis=field.axis(reads[0]) or 0,
+        returns=tuple(outputs),
+        to=field.axis(outputs[0]) or 0,
+        sides=tuple(sides),
+        hop=hop,
+        before=0,
+        after=0,
+        extra=short - hop * old,
+    )
+    return encoder, stage, part
 
 
 def _share(field: Field, costs: Sequence[float], path: Sequence[int], spec: str) -> float:
