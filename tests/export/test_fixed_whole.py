@@ -56,7 +56,7 @@ def _encode(g: GraphBuilder) -> str:
 
 
 def _model(*, last: str = "Conv") -> onnx.ModelProto:
-    """Return a graph as Kokoro's decoder is: two rates, a source of the pitch, norms, a spectrum."""
+    """Return a graph as Kokoro's decoder is: two rates, a source of sines, norms."""
     g = GraphBuilder()
     frames = _encode(g)
     g.constant("source.scales", [1, 1, 4], np.float32)
@@ -69,7 +69,10 @@ def _model(*, last: str = "Conv") -> onnx.ModelProto:
     g.add("ConvTranspose", inputs, "decoder.up", strides=[4], pads=[2, 2])
     g.add("Pad", ["decoder.up", g.constant("pads", [0, 0, 1, 0, 0, 0])], "padded", mode="reflect")
     g.add("Pad", ["source.sine", "pads"], "source.padded", mode="edge")
-    g.add("Add", ["padded", _conv(g, "source.padded", "decoder.source", 5)], "decoder.sum")
+    source = _conv(g, "source.padded", "decoder.source", 5)
+    g.add("Div", [source, source], "source.ratio")  # none of what is zero behind the end
+    g.add("Mul", ["source.ratio", source], "source.both")
+    g.add("Add", ["padded", "source.both"], "decoder.sum")
     hidden = _norm(g, _conv(g, "decoder.sum", "decoder.conv1"), "decoder.norm1")
     if last == "CumSum":
         hidden = g.add("CumSum", [hidden, "source.axis"], "decoder.total")

@@ -87,9 +87,8 @@ def fix_graph(
     try:
         encoder, stage, part = single_stage(model, field, spec)
     except ModelError:
-        encoder, stage, part = whole_stage(
-            model, field, *split_whole(field, outputs, spec), outputs
-        )
+        reads, sides = split_whole(field, outputs, spec)
+        encoder, stage, part = whole_stage(model, field, reads, sides, outputs)
     around = stage.before + stage.after
     if max(sizes) <= around:
         raise ModelError(
@@ -104,8 +103,8 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
     for node in list(graph.nodes):
         is_norm = node.op_type == NORMALIZING
         if is_norm or reads_on(graph, field, node, spec):
-            kind = "float32" if is_norm else _code_type(graph, node.input[0])
-            mask = _mask(field, node.input[0], stage, frames, kind)
+            dtype = "float32" if is_norm else _code_type(graph, node.input[0])
+            mask = _mask(field, node.input[0], stage, frames, dtype)
             name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
             masks[name] = mask
             if is_norm:
