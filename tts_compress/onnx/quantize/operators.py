@@ -227,7 +227,8 @@ def quantize_statically(
                     _add_pair(graph, name, code_of[name])
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
-            _convert_weight(graph, node, decision, code_of[source], codes)
+            step = code_of[node.output[0]].scale
+            _convert_weight(graph, node, decision, code_of[source], codes, step)
     for node in nodes:
         output = node.output[0]
         if output not in graph.outputs:  # the caller gets FP32
@@ -250,16 +251,26 @@ def _convert_weight(
     decision: Decision,
     source: Affine,
     codes: WeightCodes,
+    step: float,
 ) -> None:
-    """Store weight and bias as integers; the bias in the scale of the accumulated products."""
+    """Store weight and bias as integers; the bias in the scale of the accumulated products.
+
+    Raises:
+        QuantizationError: A bias is further from its code than a step of the output.
+    """
     # What sums two products in 16 bits are kernels for activations in 8.
     narrow = source.levels == LEVELS
     wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=narrow)
     graph.replace_input(node, 1, wide)
     if len(node.input) < 3 or not node.input[2]:
         return
-    scales = np.float32(source.scale) * weight_scales
-    bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
+    scales, real = np.float32(source.scale) * weight_scales, graph.value(node.input[2])
+    bias = round_bias(real, scales.astype(np.float64))
+    if np.abs(real - bias * scales.astype(np.float64)).max() > step:
+        raise QuantizationError(
+            f"a bias of '{node.name}' has no code of 32 bits in the steps of its products, for its "
+            "channel has hardly any weight; exclude its module in the recipe"
+        )
     name = f"{node.output[0]}.rounded_bias"
     zeros = np.zeros(len(bias), np.int32)
     stored = graph.share_constants(name, int32=bias, scale=scales, zero=zeros)
