@@ -32,9 +32,8 @@ def traced(path: Path, inputs: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]
         def run(*values: Any) -> Any:
             return frozen(*values)
 
-        return make_fx(run, {torch.ops.aten._convolution.default: _convolution})(
-            *arguments
-        ), arguments
+        older = torch.ops.aten._convolution.default  # noqa: SLF001  the operator's name
+        return make_fx(run, {older: _convolution})(*arguments), arguments
 
 
 def _convolution(*arguments: Any) -> Any:

@@ -169,8 +169,8 @@ def whole_stage(
     kinds = _types(model, [*reads, *sides], "whole")
     part = _part(model, {name: kinds[name] for name in (*reads, *sides)}, outputs)
     names = {value.name for value in model.graph.input}
-    made = [name for name in (*reads, *sides) if name not in names]
-    encoder = with_outputs(copy_model(model), made) if made else None
+    wanted = [name for name in (*reads, *sides) if name not in names]
+    encoder = with_outputs(copy_model(model), wanted) if wanted else None
     (old, new), (short, long) = (
         [shape[field.axis(name) or 0] for shape in field.shapes[name]]
         for name in (reads[0], outputs[0])
