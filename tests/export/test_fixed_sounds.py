@@ -3,6 +3,8 @@
 pytest -s -m slow tests/export/test_fixed_sounds.py   prints them
 """
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from runpy import run_path
 from typing import Any
@@ -22,6 +24,7 @@ from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.stages import Stage, single_stage
 
 _PLAYER: Any = run_path(str(Path(__file__).parents[2] / "examples" / "fixed" / "play.py"))["Player"]
+_Run = Callable[[dict[str, Any]], Any]
 _TEXTS = (
     "Please call Stella.",
     "The quick brown fox jumps over the lazy dog.",
@@ -52,27 +55,27 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
         if not folder.is_dir():
             pytest.skip("no such voice")
         original = load(folder / f"{name}.onnx")
-    recipe, runs = find_recipe(original.family, "int8"), {}
+    recipe, runs = find_recipe(original.family, "int8"), dict[str, tuple[Stage, _Run]]()
     for form in ("qoperator", "qdq", "qdq16"):
         changed = recipe.model_copy(update={"format": form})
         small: Any = compress(original, "int8", recipe=changed, quality="fast")
         _, stage, dynamic = _cut(small)
-        runs[form] = stage, lambda feeds, run=dynamic: run.run(None, feeds)[0].reshape(-1)
+        runs[form] = stage, partial(dynamic.run, None)
         if form != "qoperator":
             export_fixed(small, tmp_path / form, [128, 256])
-            player = _PLAYER(tmp_path / form)
-            runs[form] = stage, lambda feeds, player=player: player.sound(feeds, {})
+            runs[form] = stage, partial(_PLAYER(tmp_path / form).sound, sides={})
     model, whole, _ = _cut(original)
     names = sorted({stage.reads[0] for stage, _ in runs.values()})
     watched = with_outputs(copy_model(model), [*names, *whole.returns])
-    session, distances = onnxruntime.InferenceSession(watched.SerializeToString()), {}
+    session = onnxruntime.InferenceSession(watched.SerializeToString())
+    distances: dict[str, list[float]] = {form: [] for form in runs}
     inputs = {value.name for value in session.get_inputs()}
     for call in original.calibration_calls(_TEXTS, seed=0):
         *frames, real = session.run(None, {n: v for n, v in call.items() if n in inputs})
         for form, (stage, run) in runs.items():
             given = np.moveaxis(frames[names.index(stage.reads[0])], stage.axis, -1)
-            sound = run({stage.reads[0]: given})
-            distances.setdefault(form, []).append(snr_db(real.reshape(-1), sound))
+            sound = np.asarray(run({stage.reads[0]: given})).reshape(-1)
+            distances[form].append(snr_db(real.reshape(-1), sound))
     print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
     processor, narrow, wide = (np.mean(distances[form]) for form in runs)
     assert narrow > processor - 1.5
