@@ -43,35 +43,41 @@ class Player:
         for name, (usual, dtype) in config["inputs"].items():
             value = known[usual] if isinstance(usual, str) else usual
             feeds[name] = np.array(inputs.get(name, value), dtype)
-        wanted = [n for n in (config["reads"], *config["sides"]) if n not in feeds]
+        wanted = [n for n in (*config["reads"], *config["sides"]) if n not in feeds]
         made = feeds | dict(zip(wanted, self.encoder.run(wanted, feeds), strict=True))
-        frames = np.moveaxis(made[config["reads"]], config["axis"], -1)
-        return self.sound(frames, {name: made[name] for name in config["sides"]})
+        reads = {n: np.moveaxis(made[n], r["axis"], -1) for n, r in config["reads"].items()}
+        return self.sound(reads, {name: made[name] for name in config["sides"]})
 
-    def sound(self, frames: Any, sides: Mapping[str, Any]) -> Any:
-        """Return the sound of frames, whose last axis is time."""
-        config, length = self.config, frames.shape[-1]
+    def sound(self, reads: Mapping[str, Any], sides: Mapping[str, Any]) -> Any:
+        """Return the sound of what the encoder made; the last axis is time."""
+        config, (name, frames) = self.config, next(iter(reads.items()))
+        length = frames.shape[-1]
         fitting = [n for n, graph in enumerate(self.graphs) if graph["frames"] >= length]
         number = fitting[0] if fitting else len(self.graphs) - 1
         size, hop = self.graphs[number]["frames"], config["hop"]
         if fitting:
-            return self.window(number, frames, sides)[: length * hop + config["extra"]]
-        parts, done = [], 0
+            return self.window(number, reads, sides)[: length * hop + config["extra"]]
+        if config["around"] is None:  # it takes statistics of the whole utterance
+            raise ValueError(f"{length} frames, and the largest graph has {size}; split the text")
+        (before, after), parts, done = config["around"], [], 0
         while done < length:  # in windows, each with what it needs on either side
-            begin = max(0, min(done - config["before"], length - size))
-            until = length if begin + size == length else begin + size - config["after"]
-            sound = self.window(number, frames[..., begin : begin + size], sides)
+            begin = max(0, min(done - before, length - size))
+            until = length if begin + size == length else begin + size - after
+            sound = self.window(number, {name: frames[..., begin : begin + size]}, sides)
             end = None if until == length else (until - begin) * hop
             parts.append(sound[(done - begin) * hop : end])
             done = until
         return np.concatenate(parts)
 
-    def window(self, number: int, frames: Any, sides: Mapping[str, Any]) -> Any:
+    def window(self, number: int, reads: Mapping[str, Any], sides: Mapping[str, Any]) -> Any:
         """Return the sound of as many frames as a graph takes, or fewer."""
-        graph, length = self.graphs[number], frames.shape[-1]
-        padding = [(0, 0)] * (frames.ndim - 1) + [(0, graph["frames"] - length)]
-        padded = np.moveaxis(np.pad(frames, padding), -1, self.config["axis"])
-        feeds = {self.config["reads"]: padded, **sides}
+        graph, length = self.graphs[number], next(iter(reads.values())).shape[-1]
+        feeds = dict(sides)
+        for name, values in reads.items():
+            rate = self.config["reads"][name]
+            missing = graph["frames"] * rate["hop"] + rate["extra"] - values.shape[-1]
+            padding = [(0, 0)] * (values.ndim - 1) + [(0, missing)]
+            feeds[name] = np.moveaxis(np.pad(values, padding), -1, rate["axis"])
         for name, mask in graph["masks"].items():
             steps = np.arange(mask["shape"][mask["axis"]]) < length * mask["hop"] + mask["extra"]
             feeds[name] = steps.astype(mask["dtype"]).reshape(mask["shape"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -10,8 +11,8 @@ import pytest
 from tests.measures import snr_db
 from tts_compress import Recipe, find_recipe
 from tts_compress.cli import main
-from tts_compress.compression import compress
-from tts_compress.errors import RecipeError
+from tts_compress.compression import compress, compress_trained
+from tts_compress.errors import RecipeError, SchemeError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
@@ -82,6 +83,36 @@ def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str]
         assert not [la.module for la in static if la.module.startswith("dec.resblocks")]
 
 
+def test_activations_in_16_bits_are_finer(
+    tiny: GraphModel, quick_recipe: Callable[[str], Path]
+) -> None:
+    """What is left is the rounding of weights; onnxruntime computes in FP32, and that is said."""
+    scheme = "int8-static"
+    recipe = find_recipe("piper", scheme, quick_recipe(scheme))
+    wanted, distances = tiny.synthesize(_TEXT, seed=None), dict[str, float]()
+    for form in ("qdq", "qdq16"):
+        small: Any = compress(tiny, scheme, recipe=recipe.model_copy(update={"format": form}))
+        graph, counts = small.graph(), small.manifest.counts
+        assert _codes(graph) == ({"UINT8"} if form == "qdq" else {"UINT16"})
+        assert counts == count_operators(graph)
+        assert counts["Conv int8/static"] > 15
+        assert ("integers" in dict(small.manifest.run.arithmetic)) == (form == "qdq")
+        distances[form] = snr_db(wanted.samples, small.synthesize(_TEXT, seed=None).samples)
+    assert distances["qdq16"] > distances["qdq"] + 6
+
+
+def test_16_bits_are_neither_trained_nor_chosen_by_speed(
+    tiny: GraphModel, quick_recipe: Callable[[str], Path]
+) -> None:
+    recipe = find_recipe("piper", "int8", quick_recipe("int8"))
+    wide = recipe.model_copy(update={"format": "qdq16"})
+    with pytest.raises(SchemeError, match="format 'qdq16' is for NPUs"):
+        compress(tiny, "int8", recipe=wide, quality="good")
+    pytest.importorskip("accelerate")
+    with pytest.raises(SchemeError, match="neither trained nor"):
+        compress_trained(tiny, "int8", recipe=wide)
+
+
 def test_fused_form_of_the_portable_scheme(
     tiny: GraphModel, quick_recipe: Callable[[str], Path]
 ) -> None:
@@ -105,5 +136,6 @@ def test_weights_alone_have_no_format(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "half")]
-    assert main([*weights, "--format", "qoperator"]) == 2
-    assert "leave the format out" in capsys.readouterr().err
+    for form in ("qoperator", "qdq16"):
+        assert main([*weights, "--format", form]) == 2
+        assert "leave the format out" in capsys.readouterr().err

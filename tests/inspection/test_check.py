@@ -178,8 +178,9 @@ def test_what_only_documents_decide_is_said_so(
     assert main(["check", str(tiny_path), "--runtime", "all", "--json"]) == 1
     verdicts = {v["runtime"]: v for v in json.loads(capsys.readouterr().out)["runtimes"]}
     refusing = {name for name, verdict in verdicts.items() if not verdict["plays"]}
-    assert refusing == {"qnn", "sherpa-onnx"}
-    assert "are not fixed" in verdicts["qnn"]["problems"][0]
+    fixed = {"executorch", "litert", "qnn", "rknn"}
+    assert refusing == fixed | {"sherpa-onnx"}
+    assert all("are not fixed" in verdicts[name]["problems"][0] for name in fixed)
     keys = "metadata lacks comment, language, n_speakers, sample_rate"
     assert keys in verdicts["sherpa-onnx"]["problems"][0]
 
@@ -201,7 +202,7 @@ def test_a_runtime_is_one_file(tmp_path: Path, open_graph: Callable[..., Any]) -
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("tensorrt", "shipped: coreml, onnxruntime"),
+        ("tensorrt", "shipped: coreml, executorch, litert, onnxruntime"),
         ("onnxruntime:1.9", "older than all that are known; known releases of onnxruntime: 1.20"),
         ("web:latest", "'latest' is no release; known releases"),
     ],

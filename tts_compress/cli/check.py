@@ -15,9 +15,9 @@ COMMAND = Command(
     Option("model", MODEL),
     Option(
         "--runtime NAME[:RELEASE]",
-        "onnxruntime (default), web, sherpa-onnx, openvino, qnn, coreml, your own .toml file, "
-        "or all of them (all); the newest known release where none is given; may be given "
-        "again",
+        "onnxruntime (default), web, sherpa-onnx, openvino, qnn, coreml, rknn, litert, "
+        "executorch, your own .toml file, or all of them (all); the newest known release where "
+        "none is given; may be given again",
         action="append",
     ),
     failed="a runtime does not play it",

@@ -62,9 +62,10 @@ COMMAND = Command(
     ),
     Option(
         "--format",
-        "of calibrated integers: standard operators, which other runtimes load, or "
-        "onnxruntime's own, which are faster there (the recipe's)",
-        choices=("qdq", "qoperator"),
+        "of calibrated integers: standard operators, which other runtimes load (qdq), the same "
+        "with activations in 16 bits, for NPUs (qdq16), or onnxruntime's own, which are faster "
+        "there (the recipe's)",
+        choices=("qdq", "qdq16", "qoperator"),
     ),
     Option(
         "--calibration SET",

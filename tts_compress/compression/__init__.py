@@ -28,7 +28,7 @@ from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
-from tts_compress.recipes.formats import Quality, Weights, find_quality, find_scheme
+from tts_compress.recipes.formats import Observer, Quality, Weights, find_quality, find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
@@ -168,6 +168,10 @@ def _compress(
     if recipe is None and execution_of(opened).provider != PROCESSOR.provider:
         # Other providers know standard operators alone.
         found = found.model_copy(update={"format": "qdq"})
+    if found.format == "qdq16" and found.calibration is not None:
+        # All values have codes: other observers cut some off for finer steps of 8 bits.
+        whole = found.calibration.model_copy(update={"observer": Observer.MINMAX})
+        found = found.model_copy(update={"calibration": whole})
     job = _with_quality(_with_training(job, found), found, opened)
     if found.calibration is None and calibration is not None and job.training is None:
         if not is_module or found.scheme != "int8" or recipe is not None:
@@ -212,6 +216,13 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
 
 def _with_quality(job: Job, recipe: Recipe, model: object) -> Job:
     """Return the job, with the bound of the recipe where the caller gave none."""
+    if recipe.format == "qdq16":
+        if job.training is not None or job.quality not in {None, Quality.FAST}:
+            raise SchemeError(
+                "format 'qdq16' is for NPUs, and computed in FP32 here: it is neither trained nor "
+                "chosen by speed; leave the quality out, or take format 'qdq'"
+            )
+        return replace(job, quality=Quality.FAST)
     if recipe.scheme == "int8" and isinstance(model, OnnxGraph):
         return replace(job, quality=job.quality or recipe.quality)
     if job.quality is not None:

@@ -5,7 +5,8 @@ frames, and `fixed.json`, which states what the host does: pad, mask, and cut.
 
 What is local in time is cut out and takes a number of frames that never changes. What lies behind
 the end of a shorter utterance is multiplied by zero wherever an operator would read it: there the
-graph with the utterance's own length pads with zeros, so the values are the same.
+graph with the utterance's own length pads with zeros, so the values are the same. Where most is
+not local for its statistics over time alone, as in Kokoro, these are taken by masked sums.
 """
 
 from collections.abc import Sequence
@@ -16,22 +17,17 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper
+from onnx import helper
 
 from tts_compress.errors import ModelError
+from tts_compress.export.masking import NORMALIZING, mask_statistics, reads_on, split_whole
 from tts_compress.export.stream import beside, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
-from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.graph import Graph, copy_attributes, copy_model
 from tts_compress.onnx.receptive import Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds
-from tts_compress.onnx.stages import Stage, single_stage
-
-_MASKED = frozenset({"Conv", "ConvTranspose", "Pad"})
-"""Operators that may read or keep what is behind the end of an utterance."""
-
-_HARMLESS = frozenset({"Reshape", "Resize", "Slice", "Upsample"})
-"""Operators that move time and read no neighbours; `Resize` as far as it repeats values."""
+from tts_compress.onnx.stages import Stage, single_stage, whole_stage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +54,10 @@ class FixedGraph:
     model: onnx.ModelProto
     frames: int
     stage: Stage
-    """Its input and output; an utterance of more frames is made in windows."""
+    """Its inputs and output; an utterance of more frames is made in windows, or refused."""
+
+    inputs: dict[str, Mask]
+    """Rates of the inputs with time."""
 
     masks: dict[str, Mask]
     """Inputs by name, besides the frames and the tensors without time."""
@@ -85,7 +84,11 @@ def fix_graph(
             largest size is too small; which is named.
     """
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
-    encoder, stage, part = single_stage(model, field, spec)
+    try:
+        encoder, stage, part = single_stage(model, field, spec)
+    except ModelError:
+        reads, sides = split_whole(field, outputs, spec)
+        encoder, stage, part = whole_stage(model, field, reads, sides, outputs)
     around = stage.before + stage.after
     if max(sizes) <= around:
         raise ModelError(
@@ -98,52 +101,41 @@ def fix_graph(
 def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec: str) -> FixedGraph:
     graph, masks = Graph(part), dict[str, Mask]()
     for node in list(graph.nodes):
-        if _reads_on(graph, field, node, spec):
-            mask = _mask(field, node.input[0], stage, frames, coded=_is_coded(graph, node.input[0]))
+        is_norm = node.op_type == NORMALIZING
+        if is_norm or reads_on(graph, field, node, spec):
+            dtype = "float32" if is_norm else _code_type(graph, node.input[0])
+            mask = _mask(field, node.input[0], stage, frames, dtype)
             name = f"mask_{mask.hop}_{mask.extra}_{mask.axis}_{len(mask.shape)}_{mask.dtype}"
             masks[name] = mask
-            graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+            if is_norm:
+                mask_statistics(graph, node, name)
+            else:
+                graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+    inputs = {name: _mask(field, name, stage, frames, "float32") for name in stage.reads}
     for value in graph.model.graph.input:
         shape = list(field.shape(value.name))
-        if value.name in stage.reads:
-            shape[stage.axis] = frames
+        if value.name in inputs:
+            shape[inputs[value.name].axis] = max(inputs[value.name].shape)
         kind = value.type.tensor_type.elem_type
         value.CopyFrom(helper.make_tensor_value_info(value.name, kind, shape))
     for name, mask in masks.items():
-        kind = TensorProto.UINT8 if mask.dtype == "uint8" else TensorProto.FLOAT
+        kind = helper.np_dtype_to_tensor_dtype(np.dtype(mask.dtype))
         graph.model.graph.input.append(helper.make_tensor_value_info(name, kind, mask.shape))
-    fixed = onnx.shape_inference.infer_shapes(graph.finish(), data_prop=True)
+    fixed = _with_sizes(graph.finish())
     _check_sizes(fixed, spec)
-    return FixedGraph(model=fixed, frames=frames, stage=stage, masks=masks)
+    return FixedGraph(model=fixed, frames=frames, stage=stage, inputs=inputs, masks=masks)
 
 
-def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bool:
-    """Return True if an operator reads or keeps what is behind the end, so that it is masked."""
-    windows = [w for output in node.output for _, w in field.links.get(output, ())]
-    if all((w.times, w.over, w.low, w.high) == (1, 1, 0, 0) for w in windows):
-        return False
-    kind = node.op_type
-    mode = attribute(node, "mode", "constant" if kind == "Pad" else "nearest")
-    if kind == "Pad" and mode == "constant" and len(node.input) > 2 and node.input[2]:
-        value = graph.constant(node.input[2])
-        mode = "constant" if value is not None and not value.any() else "other"
-    if kind in _MASKED and mode in {"constant", "nearest"}:
-        return True
-    if kind in _HARMLESS and mode == "nearest":
-        return False
-    advice = "; compress it with --format qdq" if kind.startswith("QLinear") else ""
-    raise ModelError(
-        f"'{spec}' cannot have fixed sizes: {kind} '{node.name or node.output[0]}' reads behind "
-        f"the end of an utterance{advice}"
-    )
-
-
-def _is_coded(graph: Graph, tensor: str) -> bool:
+def _code_type(graph: Graph, tensor: str) -> str:
+    """Return the type of the codes that a tensor was made of; `float32` where it was of none."""
     maker = graph.producer(tensor)
-    return maker is not None and maker.op_type == "DequantizeLinear"
+    if maker is None or maker.op_type != "DequantizeLinear":
+        return "float32"
+    zero = graph.constant(maker.input[2]) if len(maker.input) > 2 else None
+    return "uint8" if zero is None else str(zero.dtype)
 
 
-def _mask(field: Field, tensor: str, stage: Stage, frames: int, *, coded: bool) -> Mask:
+def _mask(field: Field, tensor: str, stage: Stage, frames: int, dtype: str) -> Mask:
     """Return the mask of a tensor whose length follows from the number of frames."""
     axis = field.axis(tensor) or 0
     short, long = (shape[axis] for shape in field.shapes[tensor])
@@ -154,8 +146,7 @@ def _mask(field: Field, tensor: str, stage: Stage, frames: int, *, coded: bool) 
         raise ModelError(f"'{tensor}' has no whole number of steps for each frame")
     shape = [1] * len(field.shape(tensor))
     shape[axis] = int(hop * frames + extra)
-    kind = "uint8" if coded else "float32"
-    return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=kind)
+    return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=dtype)
 
 
 def _masked(graph: Graph, tensor: str, mask: str) -> str:
@@ -163,16 +154,33 @@ def _masked(graph: Graph, tensor: str, mask: str) -> str:
     masked = f"{tensor}/masked"
     if graph.producer(masked) is not None:
         return masked
-    maker = graph.producer(tensor)
-    if not _is_coded(graph, tensor) or maker is None:
+    maker, dtype = graph.producer(tensor), _code_type(graph, tensor)
+    if maker is None or dtype == "float32":
         return graph.add("Mul", [tensor, mask], [masked])
-    scale, zero = np.array(1.0, np.float32), np.array(0, np.uint8)
-    ones = graph.share_constants("tts_compress.mask", scale=scale, zero=zero)
-    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask")
+    scale, zero = np.array(1.0, np.float32), np.array(0, dtype)
+    ones = graph.share_constants(f"tts_compress.mask.{dtype}", scale=scale, zero=zero)
+    steps, domain = maker.input[1:], maker.domain
+    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask", domain=domain)
     product = graph.make("Mul", [tensor, real], f"{masked}/product")
-    codes = graph.make("QuantizeLinear", [product, *maker.input[1:]], f"{masked}/codes")
-    attributes = {a.name: helper.get_attribute_value(a) for a in maker.attribute}
-    return graph.add("DequantizeLinear", [codes, *maker.input[1:]], [masked], **attributes)
+    codes = graph.make("QuantizeLinear", [product, *steps], f"{masked}/codes", domain=domain)
+    attributes = copy_attributes(maker) | {"domain": domain}
+    return graph.add("DequantizeLinear", [codes, *steps], [masked], **attributes)
+
+
+def _with_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph with the sizes of all tensors that follow from those of its inputs."""
+    plain = copy_model(model)
+    for node in plain.graph.node:  # onnx knows the sizes of its own operators alone
+        if node.op_type in {"QuantizeLinear", "DequantizeLinear"}:
+            node.domain = ""
+    sizes = onnx.shape_inference.infer_shapes(plain, data_prop=True).graph
+    for mine, inferred in (
+        (model.graph.value_info, sizes.value_info),
+        (model.graph.output, sizes.output),
+    ):
+        del mine[:]
+        mine.extend(inferred)
+    return model
 
 
 def _check_sizes(model: onnx.ModelProto, spec: str) -> None:
@@ -241,14 +249,15 @@ def _settings(
         "sample_rate": voice.sample_rate,
         "inputs": stated_inputs(voice),
         "encoder": "encoder.onnx",
-        "reads": stage.reads[0],
-        "axis": stage.axis,
+        "reads": {
+            name: {"axis": rate.axis, "hop": rate.hop, "extra": rate.extra}
+            for name, rate in graphs[0].inputs.items()
+        },
         "sides": stage.sides,
         "returns": stage.returns[0],
         "hop": stage.hop,
         "extra": stage.extra,
-        "before": stage.before,
-        "after": stage.after,
+        "around": [stage.before, stage.after] if stage.has_chunks else None,
         "graphs": [
             {
                 "graph": name,

@@ -378,9 +378,11 @@ def _problems(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> 
         yield f"the graph has IR version {ir}, and it opens up to {runtime.ir}"
     sizes = [name for need in needs for name in need.open_sizes]
     if runtime.file.fixed_sizes and sizes:
+        behind = runtime.file.fallback
         yield (
-            f"the sizes of {', '.join(map(repr, sizes))} are not fixed, so nothing runs on it and "
-            f"{runtime.file.fallback} computes everything; `export --fixed` fixes those of a voice"
+            f"the sizes of {', '.join(map(repr, sizes))} are not fixed, so nothing runs on it"
+            f"{f' and {behind} computes everything' if behind else ''}; "
+            "`export --fixed` fixes those of a voice"
         )
     keys = set(runtime.file.metadata.get(family, ())) - needs[0].metadata
     if keys:

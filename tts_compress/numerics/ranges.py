@@ -1,4 +1,4 @@
-"""Ranges of values, and the 8-bit codes that span them.
+"""Ranges of values, and the codes of 8 or 16 bits that span them.
 
 Ranges come from a histogram of a stream of values, in constant memory. Codes are affine: a real
 number is scale · (code - zero).
@@ -18,22 +18,30 @@ from tts_compress.recipes.recipe import Calibration
 LEVELS = 255
 """Steps between the lowest and the highest 8-bit code."""
 
+WIDE_LEVELS = 65_535
+"""The same of 16-bit codes."""
+
 _LEAST = 1 / 64
 """The narrowest range of a channel, in shares of the widest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Affine:
-    """Unsigned 8-bit codes of real numbers."""
+    """Unsigned codes of real numbers, of 8 or 16 bits."""
 
     scale: float
     """Rounded to float32, as graphs and kernels hold it."""
 
     zero: int
-    """The code of zero, 0 to 255."""
+    """The code of zero."""
+
+    levels: int = LEVELS
+    """The highest code; the lowest is 0."""
 
     @classmethod
-    def spanning(cls, low: float, high: float, *, single: bool = False) -> "Affine":
+    def spanning(
+        cls, low: float, high: float, *, single: bool = False, levels: int = LEVELS
+    ) -> "Affine":
         """Return the codes that cover a range; zero is always covered and exact.
 
         A range too narrow for a normal float32 scale holds nothing but zeros: its scale is 1.
@@ -43,17 +51,19 @@ class Affine:
             high: The largest.
             single: Divide in float32, which decides otherwise where zero lies in the middle
                 between two codes, as in a symmetric range.
+            levels: The highest code.
         """
         low, high = min(low, 0.0), max(high, 0.0)
-        scale = (high - low) / LEVELS
+        scale = (high - low) / levels
         if not np.float32(scale) > np.finfo(np.float32).tiny:
-            return cls(1.0, 0)
+            return cls(1.0, 0, levels)
         divisor = np.float32(scale) if single else scale
-        return cls(float(np.float32(scale)), int(np.clip(np.rint(-low / divisor), 0, LEVELS)))
+        zero = int(np.clip(np.rint(-low / divisor), 0, levels))
+        return cls(float(np.float32(scale)), zero, levels)
 
     def times(self, factor: float) -> "Affine":
         """Return the codes under which the same bytes mean `factor` times as much."""
-        return Affine(self.scale * factor, self.zero)
+        return Affine(self.scale * factor, self.zero, self.levels)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

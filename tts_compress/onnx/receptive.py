@@ -223,7 +223,7 @@ def walk(graph: Graph, shapes: Shapes, outputs: Iterable[str]) -> Field:
         try:
             if id(node) in blocked:
                 raise NotLocalError(blocked[id(node)])
-            links, lengths, sides = _read(reached, node)
+            links, lengths, sides = read_node(reached, node)
         except NotLocalError as reason:
             reached.end = str(reason)
             break
@@ -257,7 +257,7 @@ def _shown(node: onnx.NodeProto) -> str:
 _Links = dict[str, list[tuple[str, Window]]]
 
 
-def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list[str]]:
+def read_node(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list[str]]:
     """Return the windows of an operator's outputs, tensors whose length it reads, and sides."""
     outputs = [name for name in node.output if name and reached.is_timed(name)]
     timed = [name for name in node.input if name and reached.is_timed(name)]
@@ -270,7 +270,7 @@ def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list
         if name and name not in reached.shapes and reached.graph.constant(name) is None:
             raise NotLocalError(f"{_shown(node)} reads what has no shape, or another in each call")
         if name and name not in timed:
-            kind, sources = _kind(reached, name)
+            kind, sources = kind_of(reached, name)
             lengths += sources
             sides += [name] if kind == "side" else []
     rule = _RULES.get(node.op_type)
@@ -287,7 +287,7 @@ def _read(reached: Field, node: onnx.NodeProto) -> tuple[_Links, list[str], list
     return links, lengths, sides
 
 
-def _kind(reached: Field, tensor: str) -> tuple[str, list[str]]:
+def kind_of(reached: Field, tensor: str) -> tuple[str, list[str]]:
     """Return if a tensor without time is constant, follows from lengths, or is a side input."""
     graph = reached.graph
 

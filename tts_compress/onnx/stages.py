@@ -6,7 +6,7 @@ field before and behind each chunk; two stages keep what flows between them, and
 again than one. Where to cut is chosen for the least arithmetic.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -93,6 +93,11 @@ class Stage:
     """Times as many steps that are computed at once as are asked for, once some were: those of a
     narrow stage before wide ones take little memory, and their context is computed less often."""
 
+    @property
+    def has_chunks(self) -> bool:
+        """True if outputs follow from a neighbourhood, so that it may run chunk by chunk."""
+        return len(self.reads) == 1
+
     def length(self, steps: int) -> int:
         """Return the steps of the whole output."""
         return steps * self.hop + self.extra
@@ -157,6 +162,46 @@ def single_stage(
     _share(field, [0.0, *accumulate(arithmetic(field, node) for node in field.nodes)], path, spec)
     ((stage, part),) = _stages(model, field, path, spec)
     return _encoder(model, field, path), stage, part
+
+
+def whole_stage(
+    model: onnx.ModelProto,
+    field: Field,
+    reads: Sequence[str],
+    sides: Sequence[str],
+    outputs: Sequence[str],
+) -> tuple[onnx.ModelProto | None, Stage, onnx.ModelProto]:
+    """Return what makes some tensors, and what makes the outputs of them as a stage without chunks.
+
+    Args:
+        model: The graph; not changed.
+        field: Its shapes.
+        reads: Tensors with time, of which the first has a step for each frame.
+        sides: Tensors without.
+        outputs: Outputs that are sound.
+    """
+    types = _types(model, [*reads, *sides], "whole")
+    part = _part(model, field, {name: types[name] for name in (*reads, *sides)}, outputs)
+    names = {value.name for value in model.graph.input}
+    wanted = [name for name in (*reads, *sides) if name not in names]
+    encoder = with_outputs(copy_model(model), wanted) if wanted else None
+    (old, new), (short, long) = (
+        [shape[field.axis(name) or 0] for shape in field.shapes[name]]
+        for name in (reads[0], outputs[0])
+    )
+    hop = (long - short) // (new - old)
+    stage = Stage(
+        reads=tuple(reads),
+        axis=field.axis(reads[0]) or 0,
+        returns=tuple(outputs),
+        to=field.axis(outputs[0]) or 0,
+        sides=tuple(sides),
+        hop=hop,
+        before=0,
+        after=0,
+        extra=short - hop * old,
+    )
+    return encoder, stage, part
 
 
 def _share(field: Field, costs: Sequence[float], path: Sequence[int], spec: str) -> float:
@@ -232,11 +277,7 @@ def _stages(
         context = field.margins(earlier, number)
         sides = _sides(field, earlier, number)
         axis, to = (field.axis(name) or 0 for name in (start, ends[0]))
-        # With ranks: without them onnxruntime's optimizers take other ways than in the whole.
-        inputs = [
-            helper.make_tensor_value_info(name, types[name], [None] * len(field.shape(name)))
-            for name in (start, *sides)
-        ]
+        inputs = {name: types[name] for name in (start, *sides)}
         multiple = packet_steps(field, earlier, number)
         least = least_steps(field, earlier, number)
         stage = Stage(
@@ -253,7 +294,7 @@ def _stages(
             multiple=multiple,
             widest=widest(field, earlier, number),
         )
-        yield stage, _part(model, inputs, ends)
+        yield stage, _part(model, field, inputs, ends)
 
 
 def least_steps(field: Field, start: int, end: int) -> int:
@@ -302,13 +343,16 @@ def widest(field: Field, start: int, end: int) -> int:
 
 
 def _part(
-    model: onnx.ModelProto, inputs: Sequence[onnx.ValueInfoProto], outputs: Sequence[str]
+    model: onnx.ModelProto, field: Field, inputs: Mapping[str, int], outputs: Sequence[str]
 ) -> onnx.ModelProto:
-    """Return the operators between tensors."""
-    part, names = copy_model(model), {value.name for value in inputs}
-    nodes = [node for node in part.graph.node if names.isdisjoint(node.output)]
+    """Return the operators between tensors; inputs with their element types."""
+    part = copy_model(model)
+    nodes = [node for node in part.graph.node if inputs.keys().isdisjoint(node.output)]
+    # With ranks: without them onnxruntime's optimizers take other ways than in the whole.
+    ranks = {name: [None] * len(field.shape(name)) for name in inputs}
+    values = [helper.make_tensor_value_info(n, kind, ranks[n]) for n, kind in inputs.items()]
     del part.graph.input[:], part.graph.value_info[:]
-    part.graph.input.extend(inputs)
+    part.graph.input.extend(values)
     set_nodes(part.graph, nodes)
     return with_outputs(part, outputs)
 

@@ -36,10 +36,11 @@ from tts_compress.recipes.formats import (
     find_scheme,
 )
 
-Format: TypeAlias = Literal["qdq", "qoperator"]
+Format: TypeAlias = Literal["qdq", "qdq16", "qoperator"]
 """Forms of `static` in an ONNX graph: `qdq` puts quantize-dequantize pairs around standard
-operators, which every runtime reads; `qoperator` uses onnxruntime's own integer operators with
-nothing between them, which is faster there and runs nowhere else."""
+operators, which every runtime reads; `qdq16` does so with activations in 16 bits, which NPUs
+multiply with weights in 8 and CPUs compute in FP32; `qoperator` uses onnxruntime's own integer
+operators with nothing between them, which is faster there and runs nowhere else."""
 
 _ARITHMETIC = {
     Weights.FLOAT32: (Activations.NONE,),
@@ -193,9 +194,9 @@ class Recipe(ConfigFile):
                 "[calibration] is given, but no rule has static activations, or an algorithm that "
                 "observes ('gptq', 'inc-gptq'), and nothing is trained"
             )
-        if not static and self.format == "qoperator":
+        if not static and self.format != "qdq":
             raise ValueError(
-                "format 'qoperator' is a form of static activations, which no rule has; "
+                f"format {self.format!r} is a form of static activations, which no rule has; "
                 "leave the format out"
             )
         return self

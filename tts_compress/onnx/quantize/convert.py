@@ -12,7 +12,13 @@ from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import ChannelCodes, Range, choose_range
+from tts_compress.numerics.ranges import (
+    LEVELS,
+    WIDE_LEVELS,
+    ChannelCodes,
+    Range,
+    choose_range,
+)
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
@@ -291,7 +297,9 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
         rounded = channel_outputs(decisions)
         emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
     else:
-        operators.quantize_statically(graph, decisions, conversion.ranges, conversion.codes)
+        levels = WIDE_LEVELS if conversion.form == "qdq16" else LEVELS
+        ranges, codes = conversion.ranges, conversion.codes
+        operators.quantize_statically(graph, decisions, ranges, codes, levels)
     quantize_dynamically(graph, decisions, conversion.codes)
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)

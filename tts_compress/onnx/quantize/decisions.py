@@ -362,7 +362,7 @@ def _check_rule(rule: Rule, form: Format) -> None:
             "operators for them; make the recipe's format 'qoperator'"
         )
     possible = _possible_operators(rule, form)
-    if rule.activations == Activations.STATIC and form == "qdq":
+    if rule.activations == Activations.STATIC and form != "qoperator":
         possible += _ELEMENTWISE
     wrong = [operator for operator in rule.operators if operator not in possible]
     if wrong:

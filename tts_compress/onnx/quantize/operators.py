@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import Affine, Range
+from tts_compress.numerics.ranges import LEVELS, Affine, Range
 from tts_compress.numerics.weights import Float32, round_bias, round_weight, usable_scales
 from tts_compress.onnx.graph import Array, Graph, copy_attributes, tensors_read
 from tts_compress.onnx.integer.emitter import CONTRIB
@@ -189,6 +189,9 @@ def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
     return wide
 
 
+_OPSET_OF_16_BITS = 21
+"""Version of the standard operators from which they round to 16 bits; most graphs have an older."""
+
 ROUNDED = ".rounded"
 """Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
 
@@ -206,26 +209,31 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
 
 
 def quantize_statically(
-    graph: Graph, decisions: Sequence[Decision], ranges: Mapping[str, Range], codes: WeightCodes
+    graph: Graph,
+    decisions: Sequence[Decision],
+    ranges: Mapping[str, Range],
+    codes: WeightCodes,
+    levels: int = LEVELS,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen = _static(decisions)
+    code_of = {t: Affine.spanning(*r, single=True, levels=levels) for t, r in ranges.items()}
     nodes = [node for node in graph.nodes if node.output and node.output[0] in chosen]
     for node in nodes:
-        decision = chosen[node.output[0]]
-        source = _code(ranges, node.input[0]) if len(node.input) > 2 else None
+        decision, source = chosen[node.output[0]], node.input[0]
         for position, name in enumerate(_activation_inputs(node, decision)):
             if name not in graph.initializers and name not in chosen:
                 if graph.producer(f"{name}{ROUNDED}") is None:
-                    _add_pair(graph, name, _code(ranges, name))
+                    _add_pair(graph, name, code_of[name])
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
-            _convert_weight(graph, node, decision, source, codes)
+            step = code_of[node.output[0]].scale
+            _convert_weight(graph, node, decision, code_of[source], codes, step)
     for node in nodes:
         output = node.output[0]
         if output not in graph.outputs:  # the caller gets FP32
             graph.redirect(output, f"{output}{ROUNDED}")
-            _add_pair(graph, output, _code(ranges, output))
+            _add_pair(graph, output, code_of[output])
 
 
 def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
@@ -241,16 +249,28 @@ def _convert_weight(
     graph: Graph,
     node: onnx.NodeProto,
     decision: Decision,
-    source: Affine | None,
+    source: Affine,
     codes: WeightCodes,
+    step: float,
 ) -> None:
-    """Store weight and bias as integers; the bias in the scale of the accumulated products."""
-    wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=True)
+    """Store weight and bias as integers; the bias in the scale of the accumulated products.
+
+    Raises:
+        QuantizationError: A bias is further from its code than a step of the output.
+    """
+    # What sums two products in 16 bits are kernels for activations in 8.
+    narrow = source.levels == LEVELS
+    wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=narrow)
     graph.replace_input(node, 1, wide)
-    if source is None or not node.input[2]:
+    if len(node.input) < 3 or not node.input[2]:
         return
-    scales = np.float32(source.scale) * weight_scales
-    bias = round_bias(graph.value(node.input[2]), scales.astype(np.float64))
+    scales, real = np.float32(source.scale) * weight_scales, graph.value(node.input[2])
+    bias = round_bias(real, scales.astype(np.float64))
+    if np.abs(real - bias * scales.astype(np.float64)).max() > step:
+        raise QuantizationError(
+            f"a bias of '{node.name}' has no code of 32 bits in the steps of its products, for its "
+            "channel has hardly any weight; exclude its module in the recipe"
+        )
     name = f"{node.output[0]}.rounded_bias"
     zeros = np.zeros(len(bias), np.int32)
     stored = graph.share_constants(name, int32=bias, scale=scales, zero=zeros)
@@ -259,14 +279,15 @@ def _convert_weight(
 
 def _add_pair(graph: Graph, name: str, code: Affine) -> None:
     """Round a tensor."""
-    scale, zero = np.array(code.scale, np.float32), np.array(code.zero, np.uint8)
+    narrow, scale = code.levels == LEVELS, np.array(code.scale, np.float32)
+    zero = np.array(code.zero, np.uint8 if narrow else np.uint16)
     constants = graph.share_constants(name, activation_scale=scale, activation_zero=zero)
-    stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized")
-    graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}")
-
-
-def _code(ranges: Mapping[str, Range], tensor: str) -> Affine:
-    return Affine.spanning(*ranges[tensor], single=True)
+    domain = {}
+    if not narrow and graph.opset() < _OPSET_OF_16_BITS:
+        graph.require_opset(CONTRIB, 1)
+        domain = {"domain": CONTRIB}
+    stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized", **domain)
+    graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}", **domain)
 
 
 def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:

@@ -1,0 +1,82 @@
+"""Distances of codes of 8 and 16 bits in fixed sizes, beside those of `int8` on CPUs.
+
+pytest -s -m slow tests/export/test_fixed_sounds.py   prints them
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from runpy import run_path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+from tests.measures import snr_db
+from tts_compress import find_recipe
+from tts_compress.compression import compress
+from tts_compress.export.fixed import export_fixed
+from tts_compress.models import load
+from tts_compress.models.streaming import prepare_part
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.receptive import observe_shapes, walk
+from tts_compress.onnx.stages import Stage, single_stage
+
+_PLAYER: Any = run_path(str(Path(__file__).parents[2] / "examples" / "fixed" / "play.py"))["Player"]
+_Run = Callable[[dict[str, Any]], Any]
+_TEXTS = (
+    "Please call Stella.",
+    "The quick brown fox jumps over the lazy dog.",
+    "Ask her to bring these things with her from the store.",
+    "Six spoons of fresh snow peas, five thick slabs of blue cheese.",
+)
+
+
+def _cut(voice: Any) -> tuple[Any, Stage, onnxruntime.InferenceSession]:
+    """Return a voice's graph, where its sound begins, and the part behind."""
+    part, calls = voice.parts[""], voice.two_calls("")
+    model, feeds, outputs = prepare_part(part, voice.graph(), calls, original=False)
+    field = walk(Graph(copy_model(model)), observe_shapes(model, feeds, "voice"), outputs)
+    _, stage, sound = single_stage(model, field, "voice")
+    return model, stage, onnxruntime.InferenceSession(sound.SerializeToString())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["demo", "hfc", "kristin"])
+def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """On the same frames; 16 bits for activations leave little but the rounding of weights."""
+    if name == "demo":
+        original: Any = load(name)
+    else:
+        folder = request.getfixturevalue("assets") / "trained-voices" / name
+        if not folder.is_dir():
+            pytest.skip("no such voice")
+        original = load(folder / f"{name}.onnx")
+    recipe, runs = find_recipe(original.family, "int8"), dict[str, tuple[Stage, _Run]]()
+    for form in ("qoperator", "qdq", "qdq16"):
+        changed = recipe.model_copy(update={"format": form})
+        small: Any = compress(original, "int8", recipe=changed, quality="fast")
+        _, stage, dynamic = _cut(small)
+        runs[form] = stage, partial(dynamic.run, None)
+        if form != "qoperator":
+            export_fixed(small, tmp_path / form, [128, 256])
+            runs[form] = stage, partial(_PLAYER(tmp_path / form).sound, sides={})
+    model, whole, _ = _cut(original)
+    names = sorted({stage.reads[0] for stage, _ in runs.values()})
+    watched = with_outputs(copy_model(model), [*names, *whole.returns])
+    session = onnxruntime.InferenceSession(watched.SerializeToString())
+    distances: dict[str, list[float]] = {form: [] for form in runs}
+    inputs = {value.name for value in session.get_inputs()}
+    for call in original.calibration_calls(_TEXTS, seed=0):
+        *frames, real = session.run(None, {n: v for n, v in call.items() if n in inputs})
+        for form, (stage, run) in runs.items():
+            given = np.moveaxis(frames[names.index(stage.reads[0])], stage.axis, -1)
+            sound = np.asarray(run({stage.reads[0]: given})).reshape(-1)
+            distances[form].append(snr_db(real.reshape(-1), sound))
+    print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
+    processor, narrow, wide = (np.mean(distances[form]) for form in runs)
+    assert narrow > processor - 1.5
+    assert wide > narrow + 6
