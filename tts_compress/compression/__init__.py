@@ -164,23 +164,23 @@ def _compress(
     opened: Any = model
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))
-    found = find_recipe("module" if is_module else opened.family, scheme, recipe)
+    resolved = find_recipe("module" if is_module else opened.family, scheme, recipe)
     if recipe is None and execution_of(opened).provider != PROCESSOR.provider:
         # Other providers know standard operators alone.
-        found = found.model_copy(update={"format": "qdq"})
-    if found.format == "qdq16" and found.calibration is not None:
+        resolved = resolved.model_copy(update={"format": "qdq"})
+    if resolved.format == "qdq16" and resolved.calibration is not None:
         # All values have codes: other observers cut some off for finer steps of 8 bits.
-        whole = found.calibration.model_copy(update={"observer": Observer.MINMAX})
-        found = found.model_copy(update={"calibration": whole})
-    job = _with_quality(_with_training(job, found), found, opened)
-    if found.calibration is None and calibration is not None and job.training is None:
-        if not is_module or found.scheme != "int8" or recipe is not None:
-            raise SchemeError(_needless_calibration(found))
-        found = find_recipe("module", "int8-static")
+        whole = resolved.calibration.model_copy(update={"observer": Observer.MINMAX})
+        resolved = resolved.model_copy(update={"calibration": whole})
+    job = _with_quality(_with_training(job, resolved), resolved, opened)
+    if resolved.calibration is None and calibration is not None and job.training is None:
+        if not is_module or resolved.scheme != "int8" or recipe is not None:
+            raise SchemeError(_needless_calibration(resolved))
+        resolved = find_recipe("module", "int8-static")
     if is_module:
         from tts_compress.compression.modules import compress_module
 
-        return compress_module(opened, found, calibration, job)
+        return compress_module(opened, resolved, calibration, job)
     if opened.manifest is not None:
         raise QuantizationError(
             f"'{opened.spec}' is already compressed ({opened.manifest.scheme}); compress the "
@@ -189,9 +189,9 @@ def _compress(
     if isinstance(opened, TorchModel):
         from tts_compress.compression.modules import compress_system
 
-        return compress_system(opened, found, calibration, job)
+        return compress_system(opened, resolved, calibration, job)
     if isinstance(opened, OnnxGraph):
-        return _compress_graphs(opened, found, calibration, job)
+        return _compress_graphs(opened, resolved, calibration, job)
     raise SchemeError(f"family {opened.family!r} has neither a graph nor modules to compress")
 
 

@@ -131,14 +131,16 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
 
 def _listed_release(name: str, wanted: str, listed: list[str]) -> str:
     """Return the newest listed release that is not newer than the wanted one."""
-    known = f"known releases of {name}: {', '.join(listed)}"
+    releases = f"known releases of {name}: {', '.join(listed)}"
     try:
         number = _number(wanted)
     except ValueError:
-        raise RecipeError(f"{wanted!r} is no release; {known}") from None
+        raise RecipeError(f"{wanted!r} is no release; {releases}") from None
     older = [release for release in listed if _number(release) <= number]
     if not older:
-        raise RecipeError(f"release {wanted} of {name} is older than all that are known; {known}")
+        raise RecipeError(
+            f"release {wanted} of {name} is older than all that are known; {releases}"
+        )
     return older[-1]
 
 

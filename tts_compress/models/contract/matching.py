@@ -23,9 +23,9 @@ def match_inputs(
     """Return the tables by the graph's own names of its inputs."""
     roles: dict[str, Input] = {}
     for name, role in spread_tables(tables, inputs):
-        found = [n for n in (name, *role.names) if n in inputs]
-        if found:
-            roles[found[0]] = role
+        present = [n for n in (name, *role.names) if n in inputs]
+        if present:
+            roles[present[0]] = role
         elif not role.optional:
             has = ", ".join(inputs) or "none"
             raise RecipeError(f"{prefix} the graph has no input '{name}'; its inputs are {has}")
