@@ -177,6 +177,8 @@ def _leave_cache(paths: Iterable[Path]) -> bool:
                 handle, size = file.fileno(), path.stat().st_size
                 os.fsync(handle)  # pages that are not written yet stay
                 os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                # Asking for a byte has its page read, and without this those behind it, too.
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
                 cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
     except OSError:  # a file system without such calls
         return False
