@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -17,9 +16,6 @@ from tests.graphs import make_model, make_node
 from tts_compress.audio import read_wav
 from tts_compress.cli import main
 from tts_compress.families import family_names
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_quantize_saves_an_artifact_and_prints_its_contents(

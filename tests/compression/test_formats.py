@@ -86,7 +86,7 @@ def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str]
 def test_activations_in_16_bits_are_finer(
     tiny: GraphModel, quick_recipe: Callable[[str], Path]
 ) -> None:
-    """What is left is the rounding of weights; onnxruntime computes in FP32, and that is said."""
+    """Weights alone are rounded; onnxruntime computes in FP32, and that is said."""
     scheme = "int8-static"
     recipe = find_recipe("piper", scheme, quick_recipe(scheme))
     wanted, distances = tiny.synthesize(_TEXT, seed=None), dict[str, float]()

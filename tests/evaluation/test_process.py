@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tts_compress.evaluation import EvaluationOptions, Suite
+    from tts_compress.evaluation import Suite
 
 
 @pytest.fixture

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
-    from tts_compress.evaluation import EvaluationOptions
-
 
 def _jobs(model: Subject) -> list[SynthesisJob]:
     return [

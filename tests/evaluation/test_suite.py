@@ -20,7 +20,6 @@ from tts_compress.models.base import Prompt, Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
     from types import ModuleType
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter, process_time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +24,6 @@ from tts_compress.models.base import Model
 from tts_compress.onnx.session import Feeds, _by_operator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     from tts_compress.models.base import GraphModel
 
 
@@ -183,6 +182,14 @@ def test_forty_times_the_work_takes_longer(tmp_path: Path) -> None:
     assert slow is not None
     assert fast > 2
     assert slow < 0.5
+
+
+def test_other_programs_do_not_lengthen_the_time_of_a_model(tmp_path: Path) -> None:
+    """Devices compute while the processor waits: there it is the time that passes."""
+    model: Any = _products(tmp_path / "one.onnx", 1)
+    elsewhere = model._with(sessions=SimpleNamespace(provider="CUDAExecutionProvider"))
+    assert components._clock(model) is process_time
+    assert components._clock(elsewhere) is perf_counter
 
 
 def test_what_cannot_run_by_itself_has_no_speed(tmp_path: Path, tiny_path: Path) -> None:

@@ -17,8 +17,6 @@ from tts_compress.report.summary import terms
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tts_compress.evaluation.result import Evaluation
-
     Altered = Callable[[dict[str, Any]], Evaluation]
 
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tts_compress.evaluation.metric import Row
-    from tts_compress.evaluation.result import Evaluation
 
     Altered = Callable[[dict[str, Any]], Evaluation]
 

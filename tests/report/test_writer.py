@@ -27,9 +27,6 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
     Altered = Callable[[dict[str, Any]], Evaluation]
 
 

@@ -1,4 +1,4 @@
-"""What reads behind the end of an utterance, and the part of a graph that masks can make exact.
+"""The operators that read behind the end of an utterance, and the part that masks make exact.
 
 Masked sums give the statistics of an utterance alone. Whatever else reads the whole time, draws
 noise, or is not finite behind the end stays with the encoder, and all that it is made of: LSTMs,

@@ -29,11 +29,7 @@ from tts_compress.evaluation.recognizers import (
 from tts_compress.models import load
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tts_compress.audio import Audio
-    from tts_compress.evaluation.recognizers import Recognizer
+    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

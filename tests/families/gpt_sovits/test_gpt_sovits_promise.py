@@ -24,7 +24,6 @@ from tts_compress.qat.training import CallRecorder
 if TYPE_CHECKING:
     from tts_compress.models.base import Call, Objective
     from tts_compress.models.gpt_sovits.loading import Official
-    from tts_compress.models.gpt_sovits.model import GptSovitsModel
 
 
 # The formats of the T2S blocks and the decoder's convolutions.

@@ -23,7 +23,6 @@ from tts_compress.qat.training import CallRecorder
 
 if TYPE_CHECKING:
     from tts_compress.models.base import Call, Objective
-    from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 
 
 _TEXT = "hello there, good day."

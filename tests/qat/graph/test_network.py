@@ -43,7 +43,6 @@ from tts_compress.recipes.formats import Observer  # noqa: E402
 from tts_compress.recipes.recipe import Calibration  # noqa: E402
 
 if TYPE_CHECKING:
-    from tts_compress.qat.graph.network import Subgraph
     from tts_compress.recipes.recipe import Format
 
 
