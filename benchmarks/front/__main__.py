@@ -22,7 +22,7 @@ from benchmarks.sentences import Sentence, feeds_of, run_request, speak_request
 from benchmarks.timing import Plan, time_in_turns
 from benchmarks.voices.piper import make_sentences
 from tests.processors import player
-from tests.processors.emulation import NATIVE, Processor, open_processor
+from tests.processors.emulation import NATIVE, OLDER, Processor, open_processor
 from tests.processors.packages import NotAvailableError
 from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.audio import Audio
@@ -301,7 +301,7 @@ def _options(add: Add) -> None:
     add("--candidates", nargs="+", choices=names, default=names, **shown)
     add("--trained", nargs="*", default=[], metavar="NAME=DIR", help="artifacts of int8-qat")
     add("--quality-only", action="store_true", help="time nothing")
-    add("--processor", choices=(NATIVE.name, "haswell"), default=NATIVE.name, help="that plays")
+    add("--processor", choices=(NATIVE.name, *OLDER), default=NATIVE.name, help="that plays")
     add("--words", action="store_true", help="gate word errors, too, which takes long to recognize")
     add("--suite", default="en-quick", help="(%(default)s)")
     add("--texts", type=int, default=24, help="or clips, at most (%(default)s)")

@@ -1,18 +1,23 @@
-"""Other processors than this machine's, emulated by qemu: what is wrong there is wrong here, too.
+"""Other processors than this machine's: what is wrong there is wrong here, too.
 
-Time cannot be measured on them. What they need is fetched once, into `.emulation`.
+An older x86 processor has fewer instructions than this one, and onnxruntime asks CPUID which. So a
+copy of it that is told of fewer runs the older one's kernels, natively. All else is emulated by
+qemu. Time cannot be measured on either. What they need is made once, in `.emulation`.
 """
 
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,10 +65,10 @@ NATIVE = Processor(name="native", command=(sys.executable,))
 
 
 def open_processor(name: str) -> Processor:
-    """Return one of the processors in `EMULATED`, or this machine's as `native`.
+    """Return one of the processors in `OTHERS`, or this machine's as `native`.
 
     Raises:
-        NotAvailableError: It cannot be emulated here.
+        NotAvailableError: It cannot be had here.
     """
     if name == NATIVE.name:
         return NATIVE
@@ -71,23 +76,34 @@ def open_processor(name: str) -> Processor:
         return _OPENERS[name]()
 
 
-# Haswell is the last generation of Intel's before AVX512. What qemu lacks is left out by name:
-# it would warn of it at each start.
-_HASWELL = "Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm"
-_HASWELL_FLAGS = (
+_X86_FLAGS = (
     "fpu cx8 cmov mmx fxsr sse sse2 ht syscall nx rdtscp lm pni pclmulqdq ssse3 fma cx16 sse4_1 "
     "sse4_2 movbe popcnt aes xsave avx f16c rdrand lahf_lm abm bmi1 avx2 bmi2 erms"
 )
-_HASWELL_INFO = "\n".join(
-    [
-        "vendor_id\t: GenuineIntel",
-        "cpu family\t: 6",
-        "model\t\t: 60",
-        "model name\t: Intel Core Processor (Haswell)",
-        "stepping\t: 4",
-        f"flags\t\t: {_HASWELL_FLAGS}",
-    ]
-)
+
+
+def _x86_info(name: str, model: int, more: str = "") -> str:
+    """Return what Linux tells of an Intel processor of the sixth family."""
+    return "\n".join(
+        [
+            "vendor_id\t: GenuineIntel",
+            "cpu family\t: 6",
+            f"model\t\t: {model}",
+            f"model name\t: Intel Core Processor ({name})",
+            "stepping\t: 4",
+            f"flags\t\t: {_X86_FLAGS} {more}".rstrip(),
+        ]
+    )
+
+
+_X86 = {
+    "haswell": _x86_info("Haswell", 60),
+    "skylake": _x86_info("Skylake", 85, "avx512f avx512dq avx512cd avx512bw avx512vl"),
+}
+"""The last generation of Intel's without AVX512, and the first with it, which has no VNNI."""
+
+# What qemu lacks is left out by name: it would warn of it at each start.
+_HASWELL = "Haswell,-pcid,-x2apic,-tsc-deadline,-hle,-invpcid,-rtm"
 
 # With dot products of 8-bit integers, without SVE and without products of matrices (i8mm).
 _CORTEX_A76_INFO = "\n".join(
@@ -105,25 +121,85 @@ _CORTEX_A76_INFO = "\n".join(
 _CORTEX_A76_PACKAGES = ("python3-minimal", "libpython3-stdlib", "libstdc++6")
 
 
-def _haswell() -> Processor:
-    """Return an x86 processor with AVX2 only, which runs this very environment."""
+def _older(name: str) -> Processor:
+    """Return an earlier x86 processor, which runs this environment's onnxruntime natively."""
+    _need_x86(name)
+    root = _made(name, lambda folder: _fill_older(folder, name))
+    paths = filter(None, [str(root), os.environ.get("PYTHONPATH")])
+    variables = {
+        "EARLIER": name,
+        "CPUINFO": str(root / "proc" / "cpuinfo"),
+        "LD_PRELOAD": str(root / "cpuid.so"),
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    stated = [f"{variable}={value}" for variable, value in variables.items()]
+    return Processor(name=name, command=("env", *stated, sys.executable))
+
+
+def _need_x86(name: str) -> None:
     if platform.machine() != "x86_64":
         raise NotAvailableError(
-            f"Haswell runs this x86_64 environment; this machine is {platform.machine()}"
+            f"{name} runs this x86_64 environment; this machine is {platform.machine()}"
         )
-    qemu = _qemu("x86_64")
-    return _x86(_made("haswell", lambda folder: _fill_haswell(folder, qemu)), qemu)
 
 
-def _x86(root: Path, qemu: str) -> Processor:
+def _fill_older(folder: Path, name: str) -> None:
+    """Write a copy of onnxruntime whose questions to the processor the file `cpuid.c` answers."""
+    source = str(Path(__file__).with_name("cpuid.c"))
+    run_tool(["cc", "-O2", "-shared", "-fPIC", "-o", str(folder / "cpuid.so"), source, "-ldl"])
+    specification = importlib.util.find_spec("onnxruntime")
+    assert specification is not None
+    assert specification.origin is not None
+    copy = folder / "onnxruntime"
+    shutil.copytree(Path(specification.origin).parent, copy, ignore=_COMPILED_PYTHON)
+    for library in copy.glob("capi/*.so"):
+        _trap_cpuid(library)
+    _describe(folder, _X86[name])
+
+
+_COMPILED_PYTHON = shutil.ignore_patterns("__pycache__")
+_CPUID, _TRAP = b"\x0f\xa2", b"\xcc\x90"
+"""Machine code of the instruction, and of a breakpoint as long."""
+
+
+def _trap_cpuid(library: Path) -> None:
+    """Put a breakpoint in the place of each CPUID of a library."""
+    content = bytearray(library.read_bytes())
+    listing = run_tool(["objdump", "-dF", "--no-show-raw-insn", str(library)])
+    # Functions have their offset in the file; instructions have their address.
+    header = re.compile(r"^([0-9a-f]+) <.*> \(File Offset: 0x([0-9a-f]+)\):$")
+    shift = 0
+    for line in listing.splitlines():
+        if match := header.match(line):
+            shift = int(match[2], 16) - int(match[1], 16)
+        elif line.endswith("\tcpuid"):
+            offset = int(line.partition(":")[0], 16) + shift
+            assert content[offset : offset + 2] == _CPUID
+            content[offset : offset + 2] = _TRAP
+    library.write_bytes(content)
+
+
+def emulated_haswell() -> Processor:
+    """Return Haswell in qemu, for libraries besides onnxruntime.
+
+    Raises:
+        NotAvailableError: It cannot be emulated here.
+    """
+    _need_x86("haswell")
+    with _alone():
+        qemu = _qemu("x86_64")
+        return _in_qemu(_made("haswell-qemu", lambda folder: _fill_emulated(folder, qemu)), qemu)
+
+
+def _in_qemu(root: Path, qemu: str) -> Processor:
     command = (qemu, "-cpu", _HASWELL, "-L", str(root), sys.executable)
     return Processor(name="haswell", command=command)
 
 
-def _fill_haswell(folder: Path, qemu: str) -> None:
+def _fill_emulated(folder: Path, qemu: str) -> None:
     """Write a root with nothing in it, so that everything else is this machine's."""
-    _describe(folder, _HASWELL_INFO)
-    if warning := _x86(folder, qemu).run(["-c", ""]).strip():
+    _describe(folder, _X86["haswell"])
+    if warning := _in_qemu(folder, qemu).run(["-c", ""]).strip():
         raise NotAvailableError(f"qemu 7.2 or newer is needed: {warning.splitlines()[0]}")
 
 
@@ -155,9 +231,12 @@ def _fill_arm64(folder: Path, qemu: str) -> None:
     _arm64(folder, qemu).run(["-c", "import numpy, onnxruntime"])  # also compiles the modules
 
 
-_OPENERS: dict[str, Callable[[], Processor]] = {"haswell": _haswell, "cortex-a76": _cortex_a76}
-EMULATED = tuple(_OPENERS)
-"""Names of the processors that are not this machine's."""
+_OPENERS: dict[str, Callable[[], Processor]] = {
+    **{name: partial(_older, name) for name in _X86},
+    "cortex-a76": _cortex_a76,
+}
+OLDER, OTHERS = tuple(_X86), tuple(_OPENERS)
+"""Names of the processors that run this environment, and of all that are not this machine's."""
 
 
 def _qemu(architecture: str) -> str:
@@ -190,9 +269,14 @@ def _describe(folder: Path, info: str) -> None:
         (system / name).write_text("0-1\n", encoding="utf-8")
 
 
+_MAKERS = ("emulation.py", "packages.py", "cpuid.c")
+"""Files of this folder that the cache follows from."""
+
+
 def _made(name: str, fill: Callable[[Path], None]) -> Path:
     """Return a folder of the cache, filled on first use and again when anything of it changes."""
-    sources = (Path(__file__), Path(__file__).with_name("packages.py"), ROOT / "constraints.txt")
+    here = Path(__file__).parent
+    sources = (*(here / name for name in _MAKERS), ROOT / "constraints.txt")
     newest = max(source.stat().st_mtime for source in sources)
     folder, partial = _CACHE / name, _CACHE / f"{name}.partial"
     if folder.is_dir() and folder.stat().st_mtime >= newest:

@@ -79,8 +79,8 @@ def unpack(names: Sequence[str], folder: Path, architecture: str | None = None) 
     _link_libraries(folder)
 
 
-def run_tool(command: Sequence[str]) -> None:
-    """Run a program and keep what it prints to itself.
+def run_tool(command: Sequence[str]) -> str:
+    """Return what a program prints.
 
     Raises:
         NotAvailableError: There is no such program, or it failed; with its first error.
@@ -93,6 +93,7 @@ def run_tool(command: Sequence[str]) -> None:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         errors = [line for line in lines if line.startswith(("E:", "ERROR:"))]
         raise NotAvailableError(f"{Path(command[0]).name} failed: {(errors or lines)[0]}")
+    return done.stdout
 
 
 def _link_libraries(folder: Path) -> None:

@@ -31,11 +31,11 @@ _TESTS = (
 """Tests whose result depends on a processor's kernels, once each: others would only take longer."""
 
 
-def test_arithmetic_of_the_suite(haswell: Processor) -> None:
+def test_arithmetic_of_the_suite(in_qemu: Processor) -> None:
     """In one process: torch alone takes a quarter of a minute to be imported there."""
     options = ["--quiet", "--tb=short", "-p", "no:cacheprovider"]
     try:
-        told = haswell.run(["-m", "pytest", *options, *_TESTS])
+        told = in_qemu.run(["-m", "pytest", *options, *_TESTS])
     except RuntimeError as error:
         pytest.fail(str(error), pytrace=False)
     assert "passed" in told

@@ -73,13 +73,13 @@ def test_a_scheme_is_near_enough(
     stack: Stack,
     inputs: torch.Tensor,
     play: Callable[[Processor], dict[str, torch.Tensor]],
-    haswell: Processor,
+    in_qemu: Processor,
     scheme: str,
     snr_db: Callable[..., float],
 ) -> None:
     with torch.inference_mode():
         expected = stack(inputs).numpy()
-    here, there = (play(which)[scheme].numpy() for which in (NATIVE, haswell))
+    here, there = (play(which)[scheme].numpy() for which in (NATIVE, in_qemu))
     assert snr_db(expected, here) >= _LEAST_DB
     assert snr_db(expected, there) >= _LEAST_DB
     assert snr_db(here, there) >= _EQUAL_DB
