@@ -124,7 +124,7 @@ test-slow: $(VENV)/.developer  ## the tests that take minutes
 test-web: $(VENV)/.developer $(WEB)  ## voices in Node, Chromium, OpenVINO and sherpa-onnx
 	$(call PYTEST,$(VENV)) --dist loadfile tests/web
 
-test-processors: $(VENV)/.developer  ## compressed here, played on emulated x86 without AVX512 and on ARM64
+test-processors: $(VENV)/.developer  ## compressed here, played by kernels of x86 without AVX512 or VNNI, and of ARM64
 	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder tests/processors
 
 test-f5: $(F5)/.user  ## the tests of F5-TTS, in its own environment
@@ -167,7 +167,7 @@ bench-vocoder: $(VENV)/.developer  ## judge a vocoder in FP32, our INT8 and stoc
 bench-voices: $(VENV)/.developer  ## every way to INT8 on trained voices, by speed and sound, into eval/reports (BENCH="--only demo")
 	$(VENV)/bin/python -m benchmarks.front $(BENCH)
 
-bench-voices-haswell: $(VENV)/.developer  ## the same without speed, played on an emulated processor without AVX512
+bench-voices-haswell: $(VENV)/.developer  ## the same without speed, played by the kernels of a processor without AVX512
 	$(VENV)/bin/python -m benchmarks.front --processor haswell $(BENCH)
 
 web: $(VENV)/.user $(WEB)  ## build the browser's demo in out/web and serve it (PORT=8000)

@@ -65,7 +65,7 @@ class VoiceFigures:
 
     name: str
     processor: str
-    """The one that played: `native`, or the name of an emulated one."""
+    """The one that played: `native`, or the name of another."""
 
     size_bytes: int
     """Size of the voice in FP32."""
@@ -124,7 +124,7 @@ def _processor(voice: VoiceFigures) -> str:
     processor, packages = environment["processor"], environment["packages"]
     versions = f"onnxruntime {packages['onnxruntime']}"
     if voice.processor != "native":
-        return f"an emulated `{voice.processor}`, made on an {processor['model']}; {versions}"
+        return f"the kernels of {voice.processor} on an {processor['model']}; {versions}"
     return f"{processor['model']}, {processor['integer_kernels']}; {versions}"
 
 

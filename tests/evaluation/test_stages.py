@@ -105,7 +105,7 @@ def test_the_disturbed_copy_is_softer_close_and_reproducible(chirp: Audio, tmp_p
 
 
 _RECOGNIZER = Analyzer(
-    kind="recognizer", given="pocketsphinx", setting="en-us", description="tone reader 1"
+    kind="recognizer", spec="pocketsphinx", setting="en-us", description="tone reader 1"
 )
 
 

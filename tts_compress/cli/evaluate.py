@@ -109,5 +109,5 @@ def _plan(points: float, directory: Path | None) -> Output:
     """Print what a claim needs."""
     from tts_compress.evaluation.plan import plan_evaluation, plan_lines
 
-    found = plan_evaluation(points, directory)
-    return Output(asdict(found) | {"suite": found.suite}, plan_lines(found))
+    power = plan_evaluation(points, directory)
+    return Output(asdict(power) | {"suite": power.suite}, plan_lines(power))

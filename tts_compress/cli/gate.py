@@ -83,9 +83,9 @@ def _judge(report: Evaluation, options: Namespace) -> list[Verdict]:
 
     gates = [read_gates(name) for name in options.gates or ["default"]]
     before = None if options.against is None else read_report(options.against)
-    if before is not None and not any(one.needs_earlier for one in gates):
+    if before is not None and not any(limits.needs_earlier for limits in gates):
         gates.append(read_gates("regression"))
-    return [gate(report, one, before) for one in gates]
+    return [gate(report, limits, before) for limits in gates]
 
 
 def _write(report: Evaluation, verdicts: list[Verdict], options: Namespace) -> None:

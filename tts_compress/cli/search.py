@@ -52,11 +52,11 @@ def run(options: Namespace) -> Output:
         measured = options_from(options, SensitivityOptions, progress=progress)
         objective = Objective(options.objective)
         more = {"objective": objective, "sensitivity": measured, "progress": progress}
-        found = search(options.model, options.output, options_from(options, SearchOptions, **more))
-    page = write_result(found, options.output)
-    lines = [found.statement, f"page: {page}"]
-    if found.chosen is not None:
+        result = search(options.model, options.output, options_from(options, SearchOptions, **more))
+    page = write_result(result, options.output)
+    lines = [result.statement, f"page: {page}"]
+    if result.chosen is not None:
         lines.append(f"recipe: {options.output / 'recipe.toml'}")
         lines.append(f"voice: {options.output / 'voice'}")
-    code = GATE_FAILED if found.chosen is None else GOOD
-    return Output(found.model_dump(mode="json", exclude={"points"}), lines, code)
+    code = GATE_FAILED if result.chosen is None else GOOD
+    return Output(result.model_dump(mode="json", exclude={"points"}), lines, code)

@@ -54,12 +54,12 @@ def run(options: Namespace) -> Output:
         from tts_compress.search.sensitivity import find_sensitivity
 
         chosen = options_from(options, SensitivityOptions, progress=progress)
-        found = find_sensitivity(options.model, options.output, chosen)
-    page = write_result(found, options.output)
-    return Output(found.model_dump(mode="json"), [_table(found), f"page: {page}"])
+        sensitivity = find_sensitivity(options.model, options.output, chosen)
+    page = write_result(sensitivity, options.output)
+    return Output(sensitivity.model_dump(mode="json"), [_table(sensitivity), f"page: {page}"])
 
 
-def _table(found: Sensitivity) -> Table:
+def _table(sensitivity: Sensitivity) -> Table:
     """Return the most audible parts."""
     from rich.table import Table
 
@@ -71,8 +71,8 @@ def _table(found: Sensitivity) -> Table:
         "saves kB",
         "saves ms",
     )
-    table = Table(*labels, title=f"{min(_SHOWN, len(found.rows))} of {len(found.rows)}")
-    for row in found.rows[:_SHOWN]:
+    table = Table(*labels, title=f"{min(_SHOWN, len(sensitivity.rows))} of {len(sensitivity.rows)}")
+    for row in sensitivity.rows[:_SHOWN]:
         values = (f"{row.damage.same_noise:.4f}", f"{row.damage.duration_frames:.4f}")
         saved = (f"{row.saved_bytes / 1000:.1f}", f"{row.saved_ms:.2f}")
         table.add_row(row.group, row.format, *values, *saved)

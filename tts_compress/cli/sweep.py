@@ -69,8 +69,8 @@ def run(options: Namespace) -> Output:
         executor = _executor(options, planned)
         if share is not None:
             return _show_share(planned, share, executor, progress)
-        found = (merge_shares if action else run_sweep)(planned, executor, progress)
-    return _show(found, planned.plan.output)
+        report = (merge_shares if action else run_sweep)(planned, executor, progress)
+    return _show(report, planned.plan.output)
 
 
 def _executor(options: Namespace, planned: Planned) -> Executor:
@@ -90,9 +90,9 @@ def _count(planned: Planned) -> Output:
         count["units"] += 1
         count["done"] += task.unit.key in done
     failures = [failure.model_dump() for failure in planned.failures]
-    lines = [f"{kind}: {one['done']} of {one['units']} done" for kind, one in counts.items()]
+    lines = [f"{kind}: {unit['done']} of {unit['units']} done" for kind, unit in counts.items()]
     lines += [
-        f"cannot be done: {one['voice']} {one['scheme']}: {one['reason']}" for one in failures
+        f"cannot be done: {unit['voice']} {unit['scheme']}: {unit['reason']}" for unit in failures
     ]
     return Output({"units": counts, "failures": failures}, lines)
 
@@ -108,16 +108,18 @@ def _show_share(
     return Output(document, [line], GOOD if done == total else BAD_USE)
 
 
-def _show(found: SweepReport, output: str) -> Output:
+def _show(report: SweepReport, output: str) -> Output:
     lines = [
         f"{entry.voice} {entry.scheme}: {entry.size_ratio:.2f}x smaller, {entry.speed:.2f}x as "
         f"fast, {100 * entry.wer_delta:+.1f} points of WER"
         f"{'' if all(entry.gates.values()) else '; a gate failed'}"
-        for entry in found.entries
+        for entry in report.entries
     ]
-    lines += [f"FAILED {one.voice} {one.scheme}: {one.reason}" for one in found.failures]
-    if found.left:
-        lines.append(f"{found.left} of {found.units} units are still to be done")
+    lines += [
+        f"FAILED {failure.voice} {failure.scheme}: {failure.reason}" for failure in report.failures
+    ]
+    if report.left:
+        lines.append(f"{report.left} of {report.units} units are still to be done")
     lines.append(f"page: {masked(output)}/index.html")
-    code = BAD_USE if not found.is_complete else GOOD if found.passed else GATE_FAILED
-    return Output(found.model_dump(mode="json"), lines, code)
+    code = BAD_USE if not report.is_complete else GOOD if report.passed else GATE_FAILED
+    return Output(report.model_dump(mode="json"), lines, code)

@@ -252,11 +252,11 @@ def _compress_graphs(
     share = None if bound is None else bound / sqrt(len(model.parts))
     graphs, manifests = {}, {}
     for number, part in enumerate(model.parts, 1):
-        own = job
+        part_job = job
         if part and job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
-            own = replace(job, training=replace(job.training, folder=folder))
-        done = _compress_graph(model, part, recipe, calibration, own, share)
+            part_job = replace(job, training=replace(job.training, folder=folder))
+        done = _compress_graph(model, part, recipe, calibration, part_job, share)
         graphs[part], manifests[part] = done
     return model.with_graphs(graphs, join_manifests(manifests))
 

@@ -69,14 +69,14 @@ OptionT = TypeVar("OptionT", bound=Option)
 
 
 def choose(
-    bench: Workbench, bound: float, given: str | Path | None, job: Job
+    bench: Workbench, bound: float, chosen: str | Path | None, job: Job
 ) -> tuple[Conversion, Recipe] | None:
     """Return the fastest conversion of a graph within a bound, and its recipe.
 
     Args:
         bench: Converts the graph; its recipe says what may be integers.
         bound: Largest distortion by this graph.
-        given: The calibration that the user gave in the place of the recipe's.
+        chosen: The calibration that the user gave in the place of the recipe's.
         job: Has the seed of the noise; its progress is advanced with every group that is tried.
 
     Returns:
@@ -84,7 +84,7 @@ def choose(
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        speak = speech(bench, given, job)
+        speak = speech(bench, chosen, job)
         if speak is None:
             return None
         job.progress.advance(STAGE, 0, 1)
@@ -155,7 +155,7 @@ def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str,
         for option in several
         if option.saved > chosen[name].saved and option.energy - chosen[name].energy <= left
     ]:
-        _, name, option = max(better, key=lambda one: one[0])
+        _, name, option = max(better, key=lambda step: step[0])
         left -= option.energy - chosen[name].energy
         chosen[name] = option
     return chosen
@@ -197,14 +197,14 @@ def _options(
                     continue
                 rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
                 try:
-                    one = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
+                    conversion = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
                 except QuantizationError:
                     continue  # nothing of the group has such a form
-                if one.decisions not in tried[group.name]:
-                    damage = pool.submit(comparison.energy, one, bound)
-                    tried[group.name][one.decisions] = rules, ms, damage
-        for place, group in enumerate(groups):
-            progress.advance("listen", place, len(groups))
+                if conversion.decisions not in tried[group.name]:
+                    damage = pool.submit(comparison.energy, conversion, bound)
+                    tried[group.name][conversion.decisions] = rules, ms, damage
+        for number, group in enumerate(groups):
+            progress.advance("listen", number, len(groups))
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
             kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]

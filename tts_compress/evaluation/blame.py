@@ -139,8 +139,8 @@ def _metrics() -> list[Metric]:
 def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     """Return the run with a hybrid in the place of the candidate."""
     store, options = run.store, run.options
-    made = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
-    files = {piece.audio: store.wav_path(piece) for piece in made}
+    hybrids = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
+    files = {piece.audio: store.wav_path(piece) for piece in hybrids}
     measured = dict(run.measured)
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
         analyzer = find_analyzer(measure, options)
@@ -157,7 +157,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     spoken = {
         "reference": _spoken(run, 0),
         "other_seed": _spoken(run, OTHER_SEEDS),
-        "candidate": made,
+        "candidate": hybrids,
     }
     pairs = [
         _with_candidate(store, pair, dict(zip(spoken, pieces, strict=True)))
@@ -206,8 +206,8 @@ def column_values(results: Mapping[str, Any]) -> dict[str, float | None]:
 
 def _together(column: Column, parts: Sequence[BlamedPart]) -> float | None:
     values = [part.values[column.path] for part in parts]
-    known = [value for value in values if value is not None]
-    return column.together(known) if column.together and len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return column.together(measured) if column.together and len(measured) == len(values) else None
 
 
 def ranking(blame: Blame) -> Column:

@@ -132,9 +132,9 @@ class Gate(Config):
 
     def _estimate(self, document: Mapping[str, Any]) -> Estimate | None:
         ends = [f"{self.interval}.{end}" for end in (0, 1)] if self.interval else [self.metric] * 2
-        found = [_number(document, path) for path in (self.metric, *ends)]
-        known = [number for number in found if number is not None]
-        return Estimate(*known) if len(known) == len(found) else None
+        numbers = [_number(document, path) for path in (self.metric, *ends)]
+        stated = [number for number in numbers if number is not None]
+        return Estimate(*stated) if len(stated) == len(numbers) else None
 
     def expanded(self) -> list["Gate"]:
         """Return a gate for each figure that a `*` stands for; itself without one."""
@@ -196,8 +196,8 @@ class Gates(ConfigFile):
         used = str(suite.get("recognizer_name")) if isinstance(suite, Mapping) else "None"
         if self.recognizer in (used, used.partition(":")[0]):
             return gate.doubt(document)
-        made = "an unnamed recognizer" if used == "None" else f"recognizer {used!r}"
-        return f"nothing was judged: the report is of {made}, the limit for {self.recognizer!r}"
+        judge = "an unnamed recognizer" if used == "None" else f"recognizer {used!r}"
+        return f"nothing was judged: the report is of {judge}, the limit for {self.recognizer!r}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -300,15 +300,15 @@ def _place(part: str) -> int:
 
 def _find(document: Mapping[str, Any], path: str) -> Any:
     """Return what lies at a dotted path; None where nothing does."""
-    found: Any = document
+    value: Any = document
     for part in path.split("."):
-        if isinstance(found, Mapping) and part in found:
-            found = found[part]
-        elif isinstance(found, list | tuple) and (place := _place(part)) < len(found):
-            found = found[place]
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list | tuple) and (index := _place(part)) < len(value):
+            value = value[index]
         else:
             return None
-    return found
+    return value
 
 
 def _number(document: Mapping[str, Any], path: str) -> float | None:

@@ -290,11 +290,11 @@ def compare_pairs(run: Any, before: npt.ArrayLike, after: npt.ArrayLike) -> Pair
         The comparison; None where nothing is finite.
     """
     left, right = np.asarray(before, np.float64), np.asarray(after, np.float64)
-    known = np.isfinite(left) & np.isfinite(right)
-    if not known.any():
+    finite = np.isfinite(left) & np.isfinite(right)
+    if not finite.any():
         return None
-    left, right = left[known], right[known]
-    texts = np.array(run.blocks)[known]
+    left, right = left[finite], right[finite]
+    texts = np.array(run.blocks)[finite]
     _, places = np.unique(texts, return_inverse=True)
     return Paired(
         reference=float(left.mean()),

@@ -122,8 +122,8 @@ def evaluate_modules(
         RecipeError: A module cannot be called with a batch.
         ArtifactError: `output` cannot be written.
     """
-    given = [] if batches is None or isinstance(batches, str | Tensor) else list(batches)
-    if not (isinstance(reference, nn.Module) and isinstance(candidate, nn.Module) and given):
+    listed = [] if batches is None or isinstance(batches, str | Tensor) else list(batches)
+    if not (isinstance(reference, nn.Module) and isinstance(candidate, nn.Module) and listed):
         raise EvaluationError(
             "a torch module speaks no texts: give the module, what compress made of it, and "
             "batches=[...] of its inputs, each a tensor, a tuple of arguments or a dictionary"
@@ -132,7 +132,7 @@ def evaluate_modules(
         copy_sharing_tensors(module).eval() if module.training else module
         for module in (reference, candidate)
     ]
-    calls = list(enumerate(given))
+    calls = list(enumerate(listed))
     threads = torch.get_num_threads()
     torch.set_num_threads(options.threads)
     try:
@@ -165,13 +165,13 @@ def _seconds(pair: Iterable[nn.Module], call: tuple[int, Any]) -> list[float]:
 
 
 @torch.inference_mode()
-def _called(module: nn.Module, place: int, batch: Any) -> tuple[float, Any]:
+def _called(module: nn.Module, index: int, batch: Any) -> tuple[float, Any]:
     """Return the seconds of a call, and what it returned."""
-    own = copy.deepcopy(batch)  # it may change its inputs
+    copied = copy.deepcopy(batch)  # it may change its inputs
     with torch.random.fork_rng():
-        torch.manual_seed(place)
+        torch.manual_seed(index)
         seconds = start_clock(device_of(module))
-        output = call_module(module, own, place)
+        output = call_module(module, copied, index)
         return seconds(), output
 
 
@@ -185,13 +185,13 @@ def _floats(output: Any, name: str = "") -> Iterator[tuple[str, Tensor]]:
             yield from _floats(inner, f"{name}.{key}" if name else str(key))
 
 
-def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tuple[float, float]]:
+def _powers(pair: Iterable[nn.Module], index: int, batch: Any) -> dict[str, tuple[float, float]]:
     """Return the power of each output of the reference, and that of its difference."""
-    before, after = (dict(_floats(_called(module, place, batch)[1])) for module in pair)
+    before, after = (dict(_floats(_called(module, index, batch)[1])) for module in pair)
     shapes = [{name: tuple(t.shape) for name, t in side.items()} for side in (before, after)]
     if shapes[0] != shapes[1] or not before:
         raise EvaluationError(
-            f"with batch {place} the reference returns shapes {shapes[0]} of real numbers and the "
+            f"with batch {index} the reference returns shapes {shapes[0]} of real numbers and the "
             f"candidate {shapes[1]}; give modules that return the same, and some"
         )
     powers = {}
@@ -201,7 +201,7 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
         difference = torch.where(exact == other, 0, other - exact).abs().square().sum()
         if not torch.isfinite(difference):
             raise EvaluationError(
-                f"output {name!r}: with batch {place} a value is not finite on one side only"
+                f"output {name!r}: with batch {index} a value is not finite on one side only"
             )
         power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
         powers[name] = max(float(power), sys.float_info.min), float(difference)
@@ -210,7 +210,7 @@ def _powers(pair: Iterable[nn.Module], place: int, batch: Any) -> dict[str, tupl
 
 def _error(name: str, powers: list[tuple[float, float]]) -> OutputError:
     """Return the error of an output from its powers in each batch."""
-    worst = max(range(len(powers)), key=lambda place: powers[place][1] / powers[place][0])
+    worst = max(range(len(powers)), key=lambda index: powers[index][1] / powers[index][0])
     whole, lowest = (
         10 * math.log10(power / noise) if noise else None
         for power, noise in (map(sum, zip(*powers, strict=True)), powers[worst])

@@ -86,8 +86,8 @@ def _spelled(language: _Language, text: str) -> str:
         text = re.sub(r"(?<=\d),(?=\d)", ".", text)
     if language.ordinal:
         pattern = rf"(\d{{1,4}})(?:{language.ordinal})\b"
-        text = re.sub(pattern, lambda found: _spoken(language, found[1], "ordinal"), text)
-    return _NUMBER.sub(lambda found: f" {_spoken(language, found[0])} ", text)
+        text = re.sub(pattern, lambda match: _spoken(language, match[1], "ordinal"), text)
+    return _NUMBER.sub(lambda match: f" {_spoken(language, match[0])} ", text)
 
 
 def _spoken(language: _Language, number: str, form: str = "cardinal") -> str:

@@ -76,7 +76,7 @@ def encode_pairs(
             stacklevel=2,
         )
         return {}
-    chosen = {(one.index, one.seed) for one in choose_utterances(evaluation)}
+    chosen = {(utterance.index, utterance.seed) for utterance in choose_utterances(evaluation)}
     spoken = {key: p.audio for p in pairs if (key := (p.index, p.seed)) in chosen}
     paths = [audios[hashes[role]] for hashes in spoken.values() for role in _ROLES]
     streams = []
@@ -85,8 +85,8 @@ def encode_pairs(
             streams.append(stream)
             options.progress.advance("encode audio", len(streams), len(paths))
     return {
-        key: Pair(reference=streams[2 * place], candidate=streams[2 * place + 1])
-        for place, key in enumerate(spoken)
+        key: Pair(reference=streams[2 * number], candidate=streams[2 * number + 1])
+        for number, key in enumerate(spoken)
     }
 
 

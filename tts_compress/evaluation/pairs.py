@@ -102,9 +102,9 @@ class Run:
             return None
         return [{role: values[pair.audio[role]] for role in measure.roles} for pair in self.pairs]
 
-    def values(self, place: int) -> dict[str, Any]:
+    def values(self, position: int) -> dict[str, Any]:
         """Return the figures of a pair by metric and measure, from which all others follow."""
-        pair = self.pairs[place]
+        pair = self.pairs[position]
         measures = find_measures()
         return {name: _plain(value) for name, value in pair.observed.items()} | {
             name: {role: _plain(values[pair.audio[role]]) for role in measures[name].roles}
@@ -147,7 +147,7 @@ class Spoken(NamedTuple):
     role: str
     """Its role in a pair."""
 
-    place: int
+    position: int
     """Place of its text and seed in the suite's order."""
 
     audio: str
@@ -180,15 +180,15 @@ class Side:
         """
         shifts = {"reference": {"other_seed": OTHER_SEEDS}, "candidate": {}}[self.role]
         jobs = [
-            (role, place, job)
+            (role, position, job)
             for role, shift in {self.role: 0, **shifts}.items()
-            for place, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
+            for position, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
         ]
         stage = f"synthesize {self.role}"
         pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
-        for (role, place, _), piece in zip(jobs, pieces, strict=True):
-            is_recognized = place % len(self.suite.seeds) == 0 or role not in _BASELINES
-            yield Spoken(role, place, piece.audio, store.wav_path(piece), piece, is_recognized)
+        for (role, position, _), piece in zip(jobs, pieces, strict=True):
+            is_recognized = position % len(self.suite.seeds) == 0 or role not in _BASELINES
+            yield Spoken(role, position, piece.audio, store.wav_path(piece), piece, is_recognized)
 
 
 def fill_store(
@@ -251,7 +251,7 @@ class AudioPairs(ABC):
 
     def _observe(
         self,
-        place: int,
+        position: int,
         audios: Mapping[str, Audio],
         hashes: Mapping[str, str],
         speaker: str | None = None,
@@ -259,12 +259,12 @@ class AudioPairs(ABC):
         """Make the pair of a text and seed; yield its inaudibly changed copy, of the first seed.
 
         Args:
-            place: Place of text and seed in the suite's order.
+            position: Place of text and seed in the suite's order.
             audios: Audio by role.
             hashes: Its hashes.
             speaker: The voice's speaker, if it has several.
         """
-        index, turn = divmod(place, len(self.suite.seeds))
+        index, turn = divmod(position, len(self.suite.seeds))
         text, seed = self.suite.utterances[index], self.suite.seeds[turn]
         reference, candidate, other = (audios[r] for r in ("reference", "candidate", "other_seed"))
         heard = Audios(reference=reference, candidate=candidate, other_seed=other)
@@ -335,11 +335,11 @@ class PairedSpeech(AudioPairs):
         for side in self._sides:
             for audio in side.speak(self.store, self._options):
                 self.files[audio.audio] = audio.path
-                pair = spoken.setdefault(audio.place, {})
+                pair = spoken.setdefault(audio.position, {})
                 pair[audio.role] = audio
                 if audio.role == "candidate":
                     yield from self._observe(
-                        audio.place,
+                        audio.position,
                         {role: read_spoken(self.store, said.piece) for role, said in pair.items()},
                         {role: said.audio for role, said in pair.items()},
                         audio.piece.speaker,

@@ -306,13 +306,13 @@ def _measured(report: Evaluation | None) -> tuple[str, str, Spread]:
         seeds, normalizer = len(shipped.candidate.seeds), shipped.normalizer
     else:
         names = (report.reference.spec, report.candidate.spec, report.suite.name)
-        found = spread_of(report)
-        if found is None:
+        measured = spread_of(report)
+        if measured is None:
             raise EvaluationError(
                 f"the report of '{report.candidate.spec}' shows no spread: its texts are too few, "
                 "or both models are transcribed alike; leave --output out to plan by the demo voice"
             )
-        spread, seeds, normalizer = found, len(report.suite.seeds), report.suite.normalizer
+        spread, seeds, normalizer = measured, len(report.suite.seeds), report.suite.normalizer
     shown = formatting.count(seeds, "seed")
     return f"{names[1]} against {names[0]} on {names[2]}, {shown}", normalizer, spread
 

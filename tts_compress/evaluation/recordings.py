@@ -108,8 +108,8 @@ class _RecordedPairs(AudioPairs):
         """Yield audio, text by text and seed by seed."""
         before, after = self._sides
         count = len(self.suite.seeds)
-        for place in range(len(self._names) * count):
-            index, seed = divmod(place, count)
+        for position in range(len(self._names) * count):
+            index, seed = divmod(position, count)
             name = self._names[index]
             audios = {
                 "reference": before.read(seed, name),
@@ -125,7 +125,7 @@ class _RecordedPairs(AudioPairs):
             if not np.any(audios["reference"].samples):
                 raise EvaluationError(f"the reference's recording of {name!r} is silent")
             hashes = {role: self._keep(audio) for role, audio in audios.items()}
-            yield from self._observe(place, audios, hashes)
+            yield from self._observe(position, audios, hashes)
             recognized = ("reference", "candidate", *(["other_seed"] if seed == 0 else []))
             for key in dict.fromkeys(hashes[role] for role in recognized):
                 yield key, self.files[key]
@@ -260,19 +260,19 @@ def _columns(line: str) -> dict[str, str]:
     return dict(zip(("name", "text", "spoken"), cells, strict=False))
 
 
-def _open(role: str, given: Given) -> _Side:
+def _open(role: str, recordings: Given) -> _Side:
     """Return the recordings of a side.
 
     Raises:
         EvaluationError: There are none.
     """
-    if isinstance(given, Mapping | list | tuple):
-        several = [given] if isinstance(given, Mapping) else list(given)
+    if isinstance(recordings, Mapping | list | tuple):
+        several = [recordings] if isinstance(recordings, Mapping) else list(recordings)
         readers = [
             {name: partial(replace, audio) for name, audio in seed.items()} for seed in several
         ]
         return _Side(f"the {role}", readers)
-    root = Path(str(given))
+    root = Path(str(recordings))
     if not root.is_dir():
         raise EvaluationError(f"the {role} '{root}' is no folder; give one of WAV files")
     folders = [root]

@@ -266,12 +266,12 @@ class Evaluation(Document):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_metrics(cls, given: Any) -> Any:
-        if not isinstance(given, Mapping):
-            return given
-        own = {key: value for key, value in given.items() if key in cls.model_fields}
-        rest = {k: v for k, v in given.items() if k not in own and k not in _RETIRED}
-        return own | dict(_metric_values().model_validate(rest))
+    def _check_metrics(cls, content: Any) -> Any:
+        if not isinstance(content, Mapping):
+            return content
+        current = {key: value for key, value in content.items() if key in cls.model_fields}
+        rest = {k: v for k, v in content.items() if k not in current and k not in _RETIRED}
+        return current | dict(_metric_values().model_validate(rest))
 
     @model_serializer(mode="wrap")
     def _order(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:

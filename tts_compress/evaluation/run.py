@@ -152,19 +152,19 @@ def evaluate(
         watch.advance("open", 2, 3)
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         watch.advance("open", 3, 3)
-        place = None if output is None else Path(output)
-        if place is not None:
-            make_directory(place)  # what cannot be written is known before the work
-        store = stack.enter_context(open_store(place, options))
-        keep_in = place if options.keep_wav else None
+        folder = None if output is None else Path(output)
+        if folder is not None:
+            make_directory(folder)  # what cannot be written is known before the work
+        store = stack.enter_context(open_store(folder, options))
+        keep_in = folder if options.keep_wav else None
         speech = PairedSpeech((before, after), chosen, store, options, keep_in)
         sides = Pair(reference=before.identity(), candidate=after.identity())
         run, evaluation = judge(speech, sides, recognizer, options, (before, after))
         told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
         blame = _find_blame(run) if options.blame else None
         evaluation = completed(evaluation, told, watch, blame)
-        if place is not None:
-            evaluation.write(place)  # before the work that it is made from is removed
+        if folder is not None:
+            evaluation.write(folder)  # before the work that it is made from is removed
         return evaluation
 
 
@@ -291,12 +291,14 @@ def judge(
             texts=len(suite.utterances),
             seeds=suite.seeds,
             recognizer=recognizer.description,
-            recognizer_name=recognizer.given,
+            recognizer_name=recognizer.spec,
             language=suite.language,
             normalizer=suite.normalizer,
         ),
         environment=run.environment() | {"date": datetime.now(UTC).date().isoformat()},
-        utterances=tuple(_utterance(run, place, pair) for place, pair in enumerate(speech.pairs)),
+        utterances=tuple(
+            _utterance(run, position, pair) for position, pair in enumerate(speech.pairs)
+        ),
         **values,
     )
     audio: dict[str, Any] = {"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
@@ -323,7 +325,7 @@ def _measure(
     return analyze(speech.store, analyzer, audios, options, total=len(audios))
 
 
-def _utterance(run: Run, place: int, pair: UtterancePair) -> Utterance:
+def _utterance(run: Run, position: int, pair: UtterancePair) -> Utterance:
     kept, symbols = pair.observed["duration"]
     speech = {}
     spaced = not counts_characters(run.suite.normalizer)
@@ -349,5 +351,5 @@ def _utterance(run: Run, place: int, pair: UtterancePair) -> Utterance:
         log_mel_distance_db=pair.observed["signal"].spectra.distance_db,
         durations_kept=kept / symbols if symbols else None,
         speaker=pair.speaker,
-        observed=run.values(place),
+        observed=run.values(position),
     )

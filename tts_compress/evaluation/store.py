@@ -144,9 +144,9 @@ def write_piece(path: Path, piece: BaseModel) -> None:
 
 def cache_folder() -> Path:
     """Return `$XDG_CACHE_HOME/tts-compress`, `~/.cache/tts-compress` without that variable."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
     # As the XDG Base Directory Specification wants it, a relative path is ignored.
-    return (given if given.is_absolute() else Path.home() / ".cache") / "tts-compress"
+    return (stated if stated.is_absolute() else Path.home() / ".cache") / "tts-compress"
 
 
 @contextmanager
@@ -171,18 +171,18 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
             folder.mkdir(parents=True, exist_ok=True)
             _remove_old(cache)
             if output is None:
-                place = stack.enter_context(temporary_folder(folder))
+                root = stack.enter_context(temporary_folder(folder))
             else:
-                place = folder / short_hash(str(output.absolute()))
-                place.mkdir(exist_ok=True)
-                stack.enter_context(exclusive_folder(place, "evaluating", shown=output))
+                root = folder / short_hash(str(output.absolute()))
+                root.mkdir(exist_ok=True)
+                stack.enter_context(exclusive_folder(root, "evaluating", shown=output))
         except OSError as error:
             raise ArtifactError(
                 f"cannot keep work in '{cache}': {error.strerror or error}; name another folder "
                 "with --work or XDG_CACHE_HOME"
             ) from error
-        yield Store(place, cache / "analyses" / _code(options))
-        shutil.rmtree(place, ignore_errors=True)
+        yield Store(root, cache / "analyses" / _code(options))
+        shutil.rmtree(root, ignore_errors=True)
 
 
 def _code(options: EvaluationOptions) -> str:
@@ -209,7 +209,7 @@ class Analyzer:
     """A recognizer or a measure as the stages know it."""
 
     kind: Literal["recognizer", "measure"]
-    given: str
+    spec: str
     """A recognizer's `NAME` or `NAME:MODEL`; the name of a measure."""
 
     setting: str
@@ -225,7 +225,7 @@ class Analyzer:
     @property
     def stage(self) -> str:
         """The name of its stage in the progress."""
-        return "recognize" if self.kind == "recognizer" else f"measure {self.given}"
+        return "recognize" if self.kind == "recognizer" else f"measure {self.spec}"
 
     def start(self, options: EvaluationOptions) -> AbstractContextManager[Worker]:
         """Give a process with it until the block ends.
@@ -233,21 +233,21 @@ class Analyzer:
         Raises:
             EvaluationError: It does not start.
         """
-        key = (self.kind, self.given, self.setting, options.worker)
-        start = partial(Worker, self.kind, self.given, options, setting=self.setting)
+        key = (self.kind, self.spec, self.setting, options.worker)
+        start = partial(Worker, self.kind, self.spec, options, setting=self.setting)
         return borrow(options.kept, key, start)
 
 
-def find_recognizer(given: str, language: str, options: EvaluationOptions) -> Analyzer:
+def find_recognizer(spec: str, language: str, options: EvaluationOptions) -> Analyzer:
     """Start a recognizer once, so that one that cannot work fails before anything is spoken.
 
     Raises:
         EvaluationError: There is no such recognizer or model, or it does not know the language.
         MissingExtraError: The recognizer is not installed.
     """
-    with Worker("recognizer", given, options, setting=language) as worker:
+    with Worker("recognizer", spec, options, setting=language) as worker:
         about = worker.ask("describe")
-    return Analyzer(kind="recognizer", given=given, setting=language, **about)
+    return Analyzer(kind="recognizer", spec=spec, setting=language, **about)
 
 
 def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | None:
@@ -264,7 +264,7 @@ def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | No
         brief = replace(options, timeout_s=min(options.timeout_s, _LONGEST_TRIAL_S))
         Worker("measure", measure.name, brief, setting=setting).close()
     description = f"{measure.name} {setting}"
-    return Analyzer(kind="measure", given=measure.name, setting=setting, description=description)
+    return Analyzer(kind="measure", spec=measure.name, setting=setting, description=description)
 
 
 def find_analyzers(options: EvaluationOptions) -> dict[Measure, Analyzer]:
@@ -328,15 +328,15 @@ def analyze(
         stack.callback(pool.shutdown, cancel_futures=True)
         futures: deque[Future[None]] = deque()
         for key, path in list(audios) if on_gpu else audios:
-            known = read_piece(store.analysis_path(by, key), Analysis, by=by, audio=key)
-            if known is None and key not in keys:
+            cached = read_piece(store.analysis_path(by, key), Analysis, by=by, audio=key)
+            if cached is None and key not in keys:
                 futures.append(pool.submit(ask, key, path))
             else:
                 with lock:
                     total -= 1
                     options.progress.advance(stage, len(done), total)
-            if known is not None:
-                values[key] = known.value
+            if cached is not None:
+                values[key] = cached.value
             keys.add(key)
             while futures and futures[0].done():
                 futures.popleft().result()

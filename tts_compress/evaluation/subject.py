@@ -101,7 +101,7 @@ class Subject:
 
 
 def open_subject(
-    given: TTSModel | str | Path,
+    subject: TTSModel | str | Path,
     spare: Path | None,
     prompt: Prompt | None = None,
     language: str | None = None,
@@ -110,21 +110,21 @@ def open_subject(
     """Return a model with its files, and how a worker starts it.
 
     Args:
-        given: The model, or its spec.
+        subject: The model, or its spec.
         spare: A folder for one that is in memory only; None where it cannot be.
         prompt: The suite's prompt; models that speak without one ignore it.
         language: The suite's language, for a model of several that states none.
         execution: The place where a model computes that is given by its spec.
     """
     try:
-        model = load(given, **execution.stated()) if isinstance(given, str | Path) else given
+        model = load(subject, **execution.stated()) if isinstance(subject, str | Path) else subject
     except ModelError as error:
-        folder = Path(str(given))
+        folder = Path(str(subject))
         if not (folder.is_dir() and any(folder.glob("*.wav"))):
             raise
         raise EvaluationError(
-            f"'{given}' is a folder of recordings, which cannot be compared; give two models that "
-            "speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
+            f"'{subject}' is a folder of recordings, which cannot be compared; give two models "
+            "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
         ) from error
     if not isinstance(model, TTSModel):
         shown = getattr(model, "spec", type(model).__name__)

@@ -69,12 +69,12 @@ class Suite(ConfigFile):
     @model_validator(mode="after")
     def _is_usable(self) -> "Suite":
         problems = [
-            f"no {kind} named {name!r} (known: {', '.join(sorted(known))})"
-            for kind, name, known in (
+            f"no {kind} named {name!r} (known: {', '.join(sorted(names))})"
+            for kind, name, names in (
                 ("recognizer", self.recognizer.partition(":")[0], recognizer_names()),
                 ("normalizer", self.normalizer, NORMALIZERS),
             )
-            if name not in known
+            if name not in names
         ]
         if len({*self.seeds}) < len(self.seeds):
             problems.append(f"seeds repeat: {list(self.seeds)}")
@@ -130,7 +130,7 @@ class Suite(ConfigFile):
         changed = self.model_copy(update={"seeds": seeds}).model_dump_json()
         return parse_config(changed, Suite, f"{self.name!r} with other seeds")
 
-    def with_recognizer(self, given: str) -> "Suite":
+    def with_recognizer(self, spec: str) -> "Suite":
         """Return the suite with another recognizer, `NAME` or `NAME:MODEL`.
 
         A recognizer may write numbers in digits, which not every normaliser knows: then the suite
@@ -139,10 +139,10 @@ class Suite(ConfigFile):
         Raises:
             EvaluationError: There is no recognizer of that name.
         """
-        if check_recognizer(given) == self.recognizer.partition(":")[0]:
-            return self.model_copy(update={"recognizer": given})
+        if check_recognizer(spec) == self.recognizer.partition(":")[0]:
+            return self.model_copy(update={"recognizer": spec})
         normalizer = _FOR_DIGITS.get(self.normalizer, self.normalizer)
-        return self.model_copy(update={"recognizer": given, "normalizer": normalizer})
+        return self.model_copy(update={"recognizer": spec, "normalizer": normalizer})
 
 
 def read_suite(name: str | Path) -> Suite:

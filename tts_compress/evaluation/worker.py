@@ -233,10 +233,10 @@ class _AnalysisHost:
         return {"value": self._analysis(read_wav(Path(path)))}
 
 
-def _open_recognizer(given: str, language: str) -> _AnalysisHost:
+def _open_recognizer(spec: str, language: str) -> _AnalysisHost:
     from tts_compress.evaluation.recognizers import open_recognizer
 
-    recognizer = open_recognizer(given, language)
+    recognizer = open_recognizer(spec, language)
     return _AnalysisHost(recognizer.transcribe, recognizer)
 
 

@@ -210,11 +210,11 @@ def find_whistles(wave: Wave, rate: int) -> Places:
     beyond = (level - np.maximum(near[:, :bins], near[:, reach + 4 : reach + 4 + bins]))[
         :, round(_WHISTLE_FROM_HZ * window / rate) :
     ]
-    found = []
+    lines = []
     for start in range(0, len(beyond) - length + 1, max(1, length // 2)):
         ordered = np.partition(beyond[start : start + length], length // 5, axis=0)
-        found.append((float(ordered[length // 5].max()), start * hop / rate))
-    return found
+        lines.append((float(ordered[length // 5].max()), start * hop / rate))
+    return lines
 
 
 def find_pauses(wave: Wave, rate: int) -> Places:

@@ -61,8 +61,8 @@ def track_pitch(audio: Audio) -> _Array:
     cost = np.concatenate(costs)
     cost[energy <= max(_FLOOR * float(np.quantile(energy, 0.9)), 1e-10)] = np.inf
     chosen = _cheapest_path(cost, np.log2(period))
-    found = np.take_along_axis(period, np.maximum(chosen, 0)[:, None], axis=1)[:, 0]
-    return np.where(chosen < 0, 0.0, rate / found)
+    length = np.take_along_axis(period, np.maximum(chosen, 0)[:, None], axis=1)[:, 0]
+    return np.where(chosen < 0, 0.0, rate / length)
 
 
 def _aperiodicity(frames: _Array, window: int) -> _Array:

@@ -160,11 +160,11 @@ def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
 def _claim(manifest: Manifest, facts: CardFacts) -> str:
     before, after = manifest.source.size_bytes, manifest.size_bytes
     name = _code(facts.base_model) if facts.base_model else _text(_source_name(manifest))
-    made = f"{name} compressed by [tts-compress](https://github.com/tts-compress/tts-compress)"
+    opening = f"{name} compressed by [tts-compress](https://github.com/tts-compress/tts-compress)"
     if facts.report is not None:
-        return f"{made}. {_text(verdict(facts.report))}"
+        return f"{opening}. {_text(verdict(facts.report))}"
     size = formatting.times(before / after, "smaller", "larger") if after else "of unknown size"
-    return f"{made}: {formatting.bytes_of(after)}, {size}."
+    return f"{opening}: {formatting.bytes_of(after)}, {size}."
 
 
 def _playing(manifest: Manifest) -> str:

@@ -57,7 +57,10 @@ class Player(NamedTuple):
 
 def render_page(evaluation: Evaluation) -> str:
     """Return the page; the same evaluation gives the same bytes."""
-    sources = {(one.index, one.seed): _players(evaluation, one) for one in evaluation.utterances}
+    sources = {
+        (utterance.index, utterance.seed): _players(evaluation, utterance)
+        for utterance in evaluation.utterances
+    }
     has_files = any(source.file for pair in sources.values() for source in pair)
     return render(
         _TEMPLATE,
@@ -185,11 +188,11 @@ def _draw_words(evaluation: Evaluation) -> Figure | None:
     figure, axes = new_axes()
     axes.axvline(0, color=COLORS["muted"], linewidth=1.2)
     axes.grid(axis="x")
-    for place, (name, rate, color) in enumerate(shown):
+    for row, (name, rate, color) in enumerate(shown):
         ends = [100 * bound for bound in rate.interval or (rate.delta, rate.delta)]
-        axes.plot(ends, [place, place], color=COLORS[color], linewidth=3, solid_capstyle="round")
-        axes.plot([100 * rate.delta], [place], "o", color=COLORS[color], markersize=9)
-        write_above(axes, place, f"{name}: {formatting.points(rate.delta)}")
+        axes.plot(ends, [row, row], color=COLORS[color], linewidth=3, solid_capstyle="round")
+        axes.plot([100 * rate.delta], [row], "o", color=COLORS[color], markersize=9)
+        write_above(axes, row, f"{name}: {formatting.points(rate.delta)}")
     axes.set(ylim=(len(shown) - 0.5, -0.75), yticks=[], xlabel="change in percentage points")
     axes.margins(x=0.08)
     return figure
@@ -244,9 +247,9 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
         return None
     figure, axes = new_axes()
     axes.grid(axis="x")
-    for place, (name, reference, candidate, written) in enumerate(bars):
-        axes.barh(place, 100 * candidate / reference, height=0.34, color=COLORS["candidate"])
-        write_above(axes, place, f"{name}: {written(candidate)} of {written(reference)}")
+    for row, (name, reference, candidate, written) in enumerate(bars):
+        axes.barh(row, 100 * candidate / reference, height=0.34, color=COLORS["candidate"])
+        write_above(axes, row, f"{name}: {written(candidate)} of {written(reference)}")
     axes.axvline(100, color=COLORS["reference"], linewidth=3)
     axes.set(ylim=(len(bars) - 0.6, -0.75), yticks=[], xlabel="per cent of the reference")
     return figure
@@ -263,9 +266,9 @@ def _draw_blame(evaluation: Evaluation) -> Figure | None:
     shown = [(name, value, color) for name, value, color in bars if formatting.is_finite(value)]
     figure, axes = new_axes()
     axes.grid(axis="x")
-    for place, (name, value, color) in enumerate(shown):
-        axes.barh(place, value, height=0.34, color=COLORS[color])
-        write_above(axes, place, f"{name}: {column.show(value)}")
+    for row, (name, value, color) in enumerate(shown):
+        axes.barh(row, value, height=0.34, color=COLORS[color])
+        write_above(axes, row, f"{name}: {column.show(value)}")
     together = damage.together.get(column.path)
     if formatting.is_finite(together):
         axes.axvline(together, color=COLORS["floor"], linewidth=3)

@@ -95,7 +95,10 @@ def _worst(evaluation: Evaluation) -> str:
             u.text,
             *([u.speaker or ""] if spoken_by else []),
             str(u.seed),
-            *(summary.heard(u.transcript, one.hypothesis) for one in (u.reference, u.candidate)),
+            *(
+                summary.heard(u.transcript, spoken.hypothesis)
+                for spoken in (u.reference, u.candidate)
+            ),
             f"{u.reference.word_errors} to {u.candidate.word_errors} of {u.words}",
             formatting.decibels(u.log_mel_distance_db),
         )
@@ -157,7 +160,7 @@ def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
 
     What failed stands first; the limits that were kept are folded away.
     """
-    rows = [(one.name, row) for one in verdicts for row in one.rows]
+    rows = [(judged.name, row) for judged in verdicts for row in judged.rows]
     failed = [(name, row) for name, row in rows if not row.passed]
     kept = [(name, row) for name, row in rows if row.passed]
     title = f"{evaluation.candidate.spec} ({evaluation.candidate.scheme})"
@@ -169,7 +172,7 @@ def render_verdicts(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
             for _, row in failed
             if _advice(row, evaluation)
         ),
-        "\n".join(f"- {escape(conclusion(one))}" for one in verdicts),
+        "\n".join(f"- {escape(conclusion(judged))}" for judged in verdicts),
         escape(verdict(evaluation)),
         "\n".join(f"> {escape(caution)}" for caution in cautions(evaluation)),
         measurements(evaluation),
@@ -186,17 +189,19 @@ def render_junit(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
         "suite": evaluation.suite.name,
         "recognizer": evaluation.suite.recognizer,
     }
-    root = ElementTree.Element("testsuites", _counts([row for one in verdicts for row in one.rows]))
+    root = ElementTree.Element(
+        "testsuites", _counts([row for judged in verdicts for row in judged.rows])
+    )
     root.set("name", "tts-compress")
-    for one in verdicts:
-        suite = ElementTree.SubElement(root, "testsuite", _counts(one.rows), name=one.name)
+    for judged in verdicts:
+        suite = ElementTree.SubElement(root, "testsuite", _counts(judged.rows), name=judged.name)
         properties = ElementTree.SubElement(suite, "properties")
         for name, value in facts.items():
             ElementTree.SubElement(properties, "property", name=name, value=formatting.plain(value))
-        for row in one.rows:
+        for row in judged.rows:
             name = formatting.plain(f"{row.gate.metric} {_limit(row)}")
             case = ElementTree.SubElement(
-                suite, "testcase", classname=f"gates.{one.name}", name=name, time="0"
+                suite, "testcase", classname=f"gates.{judged.name}", name=name, time="0"
             )
             if not row.passed:
                 line = formatting.plain(result_line(row, evaluation))
@@ -208,10 +213,10 @@ def render_junit(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
 def annotation_lines(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> list[str]:
     """Return a workflow command of GitHub for each gate that failed."""
     return [
-        f"::error title={_escape_property(f'tts-compress gate {one.name}')}::"
+        f"::error title={_escape_property(f'tts-compress gate {judged.name}')}::"
         f"{_escape_data(result_line(row, evaluation).removeprefix('FAIL').strip())}"
-        for one in verdicts
-        for row in one.rows
+        for judged in verdicts
+        for row in judged.rows
         if not row.passed
     ]
 
@@ -269,17 +274,20 @@ def _advice(row: GateResult, evaluation: Evaluation) -> str:
         return ""
     worst = most_added_errors(evaluation)
     if row.gate.metric.startswith("duration."):
-        worst.sort(key=lambda one: abs(one.candidate.seconds - one.reference.seconds), reverse=True)
+        worst.sort(
+            key=lambda utterance: abs(utterance.candidate.seconds - utterance.reference.seconds),
+            reverse=True,
+        )
     elif "words" not in row.gate.groups:
-        worst.sort(key=lambda one: one.log_mel_distance_db, reverse=True)
+        worst.sort(key=lambda utterance: utterance.log_mel_distance_db, reverse=True)
     finding: Any = evaluation  # damage has its place
     for part in row.gate.metric.split(".")[:-1]:
         finding = getattr(finding, part, None)
-    place = (getattr(finding, "index", None), getattr(finding, "seed", None))
-    worst.sort(key=lambda one: (one.index, one.seed) != place)
+    damaged = (getattr(finding, "index", None), getattr(finding, "seed", None))
+    worst.sort(key=lambda utterance: (utterance.index, utterance.seed) != damaged)
     text = f'; worst text: "{formatting.one_line(worst[0].text, 80)}"' if worst else ""
     if formatting.is_finite(at_s := getattr(finding, "at_s", None)) and at_s:
-        text += f", seed {place[1]}, at {at_s:.2f} s"
+        text += f", seed {damaged[1]}, at {at_s:.2f} s"
     option = "--port" if evaluation.reference.family == RECORDINGS else "--blame"
     return f"{text}; listen to it in report.html; find the part with `evaluate {option}`"
 

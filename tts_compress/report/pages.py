@@ -24,7 +24,7 @@ _SHARED = Path(__file__).with_name("templates")
 _SIZE = (380 / 72, 270 / 72)
 
 _NAMES = ("ink", "muted", "line", "reference", "candidate", "floor", "paper")
-COLORS = {name: f"#01010{place}" for place, name in enumerate(_NAMES, start=1)}
+COLORS = {name: f"#01010{number}" for number, name in enumerate(_NAMES, start=1)}
 """Stand-ins that matplotlib accepts; in the SVG each becomes a variable of the page's style sheet,
 so that a plot turns dark together with the page. None is black: black is left out of the SVG."""
 
@@ -128,12 +128,12 @@ def new_axes(left: float = 0.03) -> tuple[Figure, Axes]:
 
 
 def write_above(
-    axes: Axes, place: int, text: str, *, above: float = 0.28, size: float = 12.5
+    axes: Axes, row: int, text: str, *, above: float = 0.28, size: float = 12.5
 ) -> None:
     """Write above a bar or whisker, from the left edge, over whatever lines are there."""
     background = {"facecolor": COLORS["paper"], "edgecolor": "none", "pad": 1}
     transform = axes.get_yaxis_transform()
-    axes.text(0, place - above, text, transform=transform, bbox=background, fontsize=size)
+    axes.text(0, row - above, text, transform=transform, bbox=background, fontsize=size)
 
 
 def _inline_svg(figure: Figure, label: str) -> str:

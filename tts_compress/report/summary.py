@@ -79,7 +79,7 @@ def _cost(evaluation: Evaluation) -> str:
     if evaluation.size is None:
         return ""
     size = formatting.times(evaluation.size.ratio, "smaller", "larger")
-    known = {"no change": "of unchanged size", formatting.MISSING: "of unknown size"}
+    sizes = {"no change": "of unchanged size", formatting.MISSING: "of unknown size"}
     speed = evaluation.latency
     if speed.interval_in_words and speed.trend == "same":
         words = f"as fast, as far as these runs can show ({speed.words}, {speed.interval_in_words})"
@@ -88,7 +88,7 @@ def _cost(evaluation: Evaluation) -> str:
         words = speeds.get(speed.words, speed.change)
     memory = formatting.times(evaluation.memory.ratio, "less", "more")
     saved = "" if memory == formatting.MISSING else f", and takes {memory} memory of its own"
-    return f"{known.get(size, size)} and {words}{saved}"
+    return f"{sizes.get(size, size)} and {words}{saved}"
 
 
 def cautions(evaluation: Evaluation) -> list[str]:
@@ -394,15 +394,15 @@ def _summarize(name: str, spoken: Sequence[Utterance]) -> SpeakerResult:
         texts=len({utterance.index for utterance in spoken}),
         reference=sum(utterance.reference.word_errors for utterance in spoken) / words,
         candidate=sum(utterance.candidate.word_errors for utterance in spoken) / words,
-        log_mel_distance_db=float(np.mean([one.log_mel_distance_db for one in spoken])),
+        log_mel_distance_db=float(np.mean([u.log_mel_distance_db for u in spoken])),
     )
 
 
 def _farthest(results: Sequence[SpeakerResult]) -> tuple[SpeakerResult, float]:
     """Return the speaker of the largest log-mel distance, and the mean of the others."""
     distances = [result.log_mel_distance_db for result in results]
-    place = int(np.argmax(np.nan_to_num(distances, nan=np.inf)))
-    return results[place], float(np.mean(distances[:place] + distances[place + 1 :]))
+    farthest = int(np.argmax(np.nan_to_num(distances, nan=np.inf)))
+    return results[farthest], float(np.mean(distances[:farthest] + distances[farthest + 1 :]))
 
 
 def _is_far(distance: float, evaluation: Evaluation) -> bool:

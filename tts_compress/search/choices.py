@@ -73,14 +73,14 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
         if find_scheme(scheme).trained:
             continue
         for rule in find_recipe(family, scheme).component:
-            made = _format_of(rule)
-            if made.weights != Weights.FLOAT32:
-                formats.setdefault(made.name, made)
+            form = _format_of(rule)
+            if form.weights != Weights.FLOAT32:
+                formats.setdefault(form.name, form)
     for name in names:
         if name not in formats:
-            available = ", ".join(repr(one) for one in formats) or "none"
+            available = ", ".join(map(repr, formats)) or "none"
             raise RecipeError(f"no format {name!r} for family {family!r}; available: {available}")
-    kept = [one for one in formats.values() if one.name in names or (not names and _is_usual(one))]
+    kept = [f for f in formats.values() if f.name in names or (not names and _is_usual(f))]
     bits = {form: int("".join(filter(str.isdigit, form.weights))) for form in kept}
     return tuple(sorted(kept, key=lambda form: (-bits[form], form.name)))
 

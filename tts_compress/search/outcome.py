@@ -174,43 +174,43 @@ def find_front(points: Iterable[Point]) -> list[Point]:
     return front
 
 
-def find_statement(found: SearchResult) -> str:
+def find_statement(result: SearchResult) -> str:
     """Return the outcome in a few sentences."""
-    chosen = next((one for one in candidates(found) if one.name == found.chosen), None)
+    chosen = next((voice for voice in candidates(result) if voice.name == result.chosen), None)
     if chosen is None:
-        tried = len(found.judged) + 1
+        tried = len(result.judged) + 1
         return (
-            f"No format meets the bound of {_points(found.bound)} points"
-            f"{' by its whole interval' if found.strict else ''}: {tried} voices were judged, "
-            f"scheme int8 among them ({_rise(found.baseline)}). Allow a larger rise, or less "
+            f"No format meets the bound of {_points(result.bound)} points"
+            f"{' by its whole interval' if result.strict else ''}: {tried} voices were judged, "
+            f"scheme int8 among them ({_rise(result.baseline)}). Allow a larger rise, or less "
             "damage (--damage), or take a suite of more texts."
         )
-    baseline = found.baseline
+    baseline = result.baseline
     if chosen.name == baseline.name:
         others = (
-            f"and {len(found.judged)} judged ones none that keeps the words is better"
-            if found.judged
+            f"and {len(result.judged)} judged ones none that keeps the words is better"
+            if result.judged
             else "none that does no more damage costs less"
         )
         return (
-            f"Scheme int8 is the best that was found: of {len(found.points)} measured choices "
-            f"{others} ({show_cost(found, baseline.cost)}; {_rise(baseline)}; "
+            f"Scheme int8 is the best that was found: of {len(result.points)} measured choices "
+            f"{others} ({show_cost(result, baseline.cost)}; {_rise(baseline)}; "
             f"{_SHOWN[baseline.words]}).{_doubt(baseline)}"
         )
     return (
-        f"Candidate {chosen.name}: {show_cost(found, chosen.cost)}, where scheme int8 has "
-        f"{show_cost(found, baseline.cost)}. Its {_rise(chosen)}: {_SHOWN[chosen.words]}; scheme "
+        f"Candidate {chosen.name}: {show_cost(result, chosen.cost)}, where scheme int8 has "
+        f"{show_cost(result, baseline.cost)}. Its {_rise(chosen)}: {_SHOWN[chosen.words]}; scheme "
         f"int8's by the same judge: {_rise(baseline)}, {_SHOWN[baseline.words]}.{_doubt(chosen)}"
     )
 
 
-def _doubt(one: Judged) -> str:
-    return _NARROW if one.words == "not excluded" else ""
+def _doubt(voice: Judged) -> str:
+    return _NARROW if voice.words == "not excluded" else ""
 
 
-def candidates(found: SearchResult) -> list[Judged]:
+def candidates(result: SearchResult) -> list[Judged]:
     """Return the voices that were judged, scheme `int8` first."""
-    return [found.baseline, *found.judged]
+    return [result.baseline, *result.judged]
 
 
 def is_share(unit: str) -> bool:
@@ -218,16 +218,16 @@ def is_share(unit: str) -> bool:
     return unit.startswith("share of ")
 
 
-def show_cost(found: SearchResult, cost: float) -> str:
+def show_cost(result: SearchResult, cost: float) -> str:
     """Return a cost in the words of the objective."""
-    if is_share(found.unit):
-        return f"{cost:.3f} {found.unit.removeprefix('share ')}"
+    if is_share(result.unit):
+        return f"{cost:.3f} {result.unit.removeprefix('share ')}"
     return f"{cost / 1e6:.2f} MB"
 
 
-def _rise(one: Judged) -> str:
-    interval = formatting.interval(one.wer_interval, scale=1.0, digits=2)
-    return f"word error rate {_points(one.wer_rise)} points (95 % interval {interval})"
+def _rise(voice: Judged) -> str:
+    interval = formatting.interval(voice.wer_interval, scale=1.0, digits=2)
+    return f"word error rate {_points(voice.wer_rise)} points (95 % interval {interval})"
 
 
 def _points(value: float) -> str:

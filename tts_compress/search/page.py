@@ -96,12 +96,12 @@ def _draw_component(
     figure.subplots_adjust(top=1 - 62 / 72 / height, bottom=50 / 72 / height)
     axes.grid(axis="x")
     axes.set_xscale("log")
-    for place, group in enumerate(order):
+    for line, group in enumerate(order):
         for row in (row for row in rows if row.group == group):
             shape = _marker(formats, row.format)
             face = shape["color"] if row.measured is not None else "none"
-            axes.plot([max(value(row), _LEAST)], [place], markersize=8, mfc=face, **shape)
-        write_above(axes, place, formatting.one_line(group, 48), above=0.26, size=11)
+            axes.plot([max(value(row), _LEAST)], [line], markersize=8, mfc=face, **shape)
+        write_above(axes, line, formatting.one_line(group, 48), above=0.26, size=11)
     axes.set(ylim=(len(order) - 0.5, -0.9), yticks=[], xlabel=label)
     axes.margins(x=0.06)
     _add_legend(axes, {name: _marker(formats, name) for name in formats})

@@ -296,8 +296,8 @@ class Search:
             judged.append(self._evaluate(f"{number}", recipe, point.choice)[0])
             if self._accepts(judged[-1]):
                 break
-        accepted = [one for one in [*judged, baseline] if self._accepts(one)]
-        chosen = min(accepted, key=lambda one: one.cost, default=None)
+        accepted = [voice for voice in [*judged, baseline] if self._accepts(voice)]
+        chosen = min(accepted, key=lambda voice: voice.cost, default=None)
         if chosen is not None:
             self._write_chosen(chosen.choice)
         result = SearchResult(
@@ -374,8 +374,10 @@ class Search:
             recognizer=options.recognizer, work=self._folder / "work", progress=options.progress
         )
         report = self._folder / "judged" / name
-        found = evaluate(self._voice, small, suite=options.suite, output=report, options=settings)
-        figures = found.headline()
+        evaluation = evaluate(
+            self._voice, small, suite=options.suite, output=report, options=settings
+        )
+        figures = evaluation.headline()
         rise, shares = figures.wer_delta * 100, figures.wer_interval
         interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
         judged = Judged(
@@ -388,10 +390,10 @@ class Search:
             wer_interval=interval,
             distortion=figures.distortion,
             speed=figures.speed,
-            words=judge_words(rise, interval, self._bound(found)),
+            words=judge_words(rise, interval, self._bound(evaluation)),
             report=f"judged/{name}",
         )
-        return judged, found
+        return judged, evaluation
 
     def _compressed(self, recipe: Recipe) -> GraphModel:
         """Return the voice as `quantize` makes it of a recipe."""

@@ -43,7 +43,7 @@ _NEGLIGIBLE = 1e-3
 being measured: 3 % of its whole damage."""
 
 
-def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) -> tuple[str, ...]:
+def short_texts(model: TTSModel, recipe: Recipe, chosen: str | None, count: int) -> tuple[str, ...]:
     """Return the shortest texts of a calibration set from a sentence's length on.
 
     They are never those of a suite, so that what is found on them is judged on others.
@@ -51,12 +51,12 @@ def short_texts(model: TTSModel, recipe: Recipe, given: str | None, count: int) 
     Args:
         model: Its language decides between the shipped sets.
         recipe: Its calibration table names the set.
-        given: A set in the place of the recipe's.
+        chosen: A set in the place of the recipe's.
         count: Number of texts; fewer where the set is smaller.
     """
     settings = recipe.calibration or Calibration(set="en")
     whole = settings.model_copy(update={"utterances": 10_000})
-    texts, _ = read_texts(whole, given, 0, model.speaking.language)
+    texts, _ = read_texts(whole, chosen, 0, model.speaking.language)
     long_enough = [text for text in texts if len(text) >= _SHORTEST] or list(texts)
     return tuple(sorted(long_enough, key=lambda text: (len(text), text))[:count])
 

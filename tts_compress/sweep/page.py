@@ -168,19 +168,19 @@ def _scatter(
     axes.grid()
     if up is _WORDS:
         axes.axhline(0, color=COLORS["muted"], linewidth=1.2)
-    for place, scheme in enumerate(schemes):
-        own = [entry for entry in entries if entry.scheme == scheme]
+    for number, scheme in enumerate(schemes):
+        of_scheme = [entry for entry in entries if entry.scheme == scheme]
         points = axes.scatter(
-            np.array([across.value(entry) for entry in own], np.float64),
-            np.array([up.value(entry) for entry in own], np.float64),
+            np.array([across.value(entry) for entry in of_scheme], np.float64),
+            np.array([up.value(entry) for entry in of_scheme], np.float64),
             s=64,
-            marker=_MARKERS[place % len(_MARKERS)],
-            color=COLORS[_SHADES[place % len(_SHADES)]],
+            marker=_MARKERS[number % len(_MARKERS)],
+            color=COLORS[_SHADES[number % len(_SHADES)]],
             edgecolors=COLORS["paper"],
             linewidths=0.8,
             label=scheme,
         )
-        points.set_urls([quote(entry.report) for entry in own])
+        points.set_urls([quote(entry.report) for entry in of_scheme])
     axes.set(xlabel=across.label, ylabel=up.label)
     axes.margins(0.1)
     _add_legend(figure, len(schemes))

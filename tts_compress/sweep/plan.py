@@ -182,10 +182,10 @@ def read_plan(path: Path) -> OpenPlan:
 
 
 def _check_environments(plan: Plan, path: Path) -> None:
-    known = ", ".join(sorted(families()))
+    names = ", ".join(sorted(families()))
     for name in plan.environments:
         if name not in families():
-            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {known}")
+            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
 
 
 def _by_voice(
@@ -317,8 +317,8 @@ def units_of(
     tools, ears = identity.model_dump(exclude=_EARS), identity.model_dump(include=_EARS)
     decides = {"format": _FORMAT, "tools": tools, "voice": voice.fingerprint}
     unit = partial(Unit, voice=voice, scheme=scheme)
-    made = [recipe.model_dump(mode="json"), calibration, scheme.scheme]
-    compress = unit(kind="compress", key=hash_of(["compress", decides, made]))
+    form = [recipe.model_dump(mode="json"), calibration, scheme.scheme]
+    compress = unit(kind="compress", key=hash_of(["compress", decides, form]))
     shards, heard = range(plan.shards), decides | ears
     references = [_speech(plan, "reference", shard, heard, compress) for shard in shards]
     candidates = [_speech(plan, "candidate", shard, heard, compress) for shard in shards]

@@ -100,8 +100,8 @@ class LatencyComparison(Record):
     @property
     def trend(self) -> Trend:
         """Direction of the speed: where its interval is known, only if that excludes 1."""
-        known = self.interval if self.interval_in_words else None
-        low, high = known or (self.ratio, self.ratio)
+        interval = self.interval if self.interval_in_words else None
+        low, high = interval or (self.ratio, self.ratio)
         return trend(low, high, 1)
 
 
@@ -128,11 +128,11 @@ class Memory(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _has_own_share(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and "model_bytes" not in given:
+    def _has_own_share(cls, content: Any) -> Any:
+        if isinstance(content, Mapping) and "model_bytes" not in content:
             with suppress(KeyError, TypeError):  # told by the fields
-                return {**given, "model_bytes": given["peak_bytes"] - given["idle_bytes"]}
-        return given
+                return {**content, "model_bytes": content["peak_bytes"] - content["idle_bytes"]}
+        return content
 
 
 class MemoryComparison(Pair[Memory]):

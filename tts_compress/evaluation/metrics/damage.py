@@ -370,8 +370,8 @@ def _compute(run: Run) -> Damage:
     beyond = {name: _beyond(name, candidates, others) for name in KINDS}
     beyond["words"] = _lost_words(run)
     damaged = [
-        any(beyond[name][place][0] > margin for name, margin in MARGINS.items())
-        for place in range(len(run.pairs))
+        any(beyond[name][index][0] > margin for name, margin in MARGINS.items())
+        for index in range(len(run.pairs))
     ]
     return Damage(
         **{name: _finding(sizes, MARGINS[name], run) for name, sizes in beyond.items()},

@@ -84,8 +84,8 @@ class Distortion(Record):
         low, high = self.interval
         if low <= 0.0 <= high <= 1.0:
             return "none that this suite can show"
-        known = {"worse": "more than that coding", "same": "less than that coding"}
-        return known.get(self.trend, "more or less than that coding, this suite cannot show which")
+        words = {"worse": "more than that coding", "same": "less than that coding"}
+        return words.get(self.trend, "more or less than that coding, this suite cannot show which")
 
     @property
     def words(self) -> str:
@@ -95,8 +95,8 @@ class Distortion(Record):
     @property
     def interval_in_words(self) -> str:
         """The interval, if there are texts enough for one."""
-        known = formatting.interval(self.interval, digits=0)
-        return "no interval" if self.interval is None else f"95 % interval {known} %"
+        shown = formatting.interval(self.interval, digits=0)
+        return "no interval" if self.interval is None else f"95 % interval {shown} %"
 
     @property
     def share(self) -> str:
@@ -156,7 +156,7 @@ def _compute(run: Run) -> Distortion | None:
 
 def _shares_noise(run: Run) -> bool:
     """Return True if reference and candidate have the same samples in most texts, but for less."""
-    return bool(np.median([one.is_same_noise for one in run.observations("signal")]) > 0.0)
+    return bool(np.median([pair.is_same_noise for pair in run.observations("signal")]) > 0.0)
 
 
 def lacks_renderings(document: Mapping[str, Any]) -> str | None:

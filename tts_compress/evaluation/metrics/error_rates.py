@@ -272,7 +272,10 @@ def misheard(share: float) -> str:
 
 def find_doubts(evaluation: Any) -> list[str]:
     """Return why words and intervals of an `Evaluation` show less than they seem to."""
-    texts, share = len({one.transcript for one in evaluation.utterances}), evaluation.wer.reference
+    texts, share = (
+        len({utterance.transcript for utterance in evaluation.utterances}),
+        evaluation.wer.reference,
+    )
     doubts = []
     if texts < FEWEST_TEXTS:
         doubts.append(

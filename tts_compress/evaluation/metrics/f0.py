@@ -63,22 +63,24 @@ def _mean_hz(track: _Track) -> float:
 
 def _compare(figure: Callable[[_Track, _Track], float], run: Run) -> Paired | None:
     """Return a figure of reference and candidate beside that of the reference's other seeds."""
-    found = run.observations("f0_mean")
+    observed = run.observations("f0_mean")
     values: dict[str, list[float]] = {"other_seed": [], "candidate": []}
     alignments = {
         "other_seed": [spectra.frames for spectra in run.observations("floors")],
         "candidate": [signal.spectra.frames for signal in run.observations("signal")],
     }
     for role, alignment in alignments.items():
-        for tracks, frames in zip(found, alignment, strict=True):
+        for tracks, frames in zip(observed, alignment, strict=True):
             before, after = tracks["reference"][frames[:, 0]], tracks[role][frames[:, 1]]
             values[role].append(figure(before, after))
     return compare_pairs(run, values["other_seed"], values["candidate"])
 
 
 def _mean(run: Run) -> Paired | None:
-    found = run.observations("f0_mean")
-    before, after = ([_mean_hz(one[role]) for one in found] for role in ("reference", "candidate"))
+    observed = run.observations("f0_mean")
+    before, after = (
+        [_mean_hz(tracks[role]) for tracks in observed] for role in ("reference", "candidate")
+    )
     return compare_pairs(run, before, after)
 
 

@@ -165,7 +165,7 @@ def _compute(name: str, run: Run) -> Paired | None:
     measurements = run.measurements(_MEASURE)
     if measurements is None:
         return None
-    before, after = ([one[role][name] for one in measurements] for role in _MEASURE.roles)
+    before, after = ([opinions[role][name] for opinions in measurements] for role in _MEASURE.roles)
     return compare_pairs(run, before, after)
 
 
@@ -204,17 +204,17 @@ def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
 
     name, _, stated = options.mos.rpartition("@")
     path = Path(name if name and stated.isdecimal() else options.mos).expanduser()
-    given = stated if name and stated.isdecimal() else None
+    by_user = stated if name and stated.isdecimal() else None
     if not path.is_file():
         raise EvaluationError(f"there is no file '{path}'; give --mos FILE.onnx or FILE.onnx@HZ")
     try:
         if weight_files(path):
             raise EvaluationError(f"'{path}' keeps weights in other files; save it as one file")
-        stated_there = {one.key: one.value for one in read_structure(path).metadata_props}
+        stated_there = {entry.key: entry.value for entry in read_structure(path).metadata_props}
     except ModelError as error:
         raise EvaluationError(f"cannot open the network: {reason(error)}") from error
-    known = stated_there.get("sample_rate")
-    rates = {rate for rate in (given, known) if rate}
+    in_file = stated_there.get("sample_rate")
+    rates = {rate for rate in (by_user, in_file) if rate}
     shown = " and ".join(sorted(rates)) or "nothing"
     if not (re.fullmatch("[0-9]{4,5}", shown) and _RATES[0] <= int(shown) <= _RATES[1]):
         raise EvaluationError(
@@ -238,7 +238,7 @@ def _open_network(path: Path) -> Callable[[Samples], float | None]:
         raise EvaluationError(f"cannot open the network: {reason(error)}") from error
     inputs, outputs = session.get_inputs(), session.get_outputs()
     if not (len(inputs) == len(outputs) == 1 and _takes_samples(inputs[0])):
-        shown = ", ".join(f"{one.name} {one.type} {one.shape}" for one in (*inputs, *outputs))
+        shown = ", ".join(f"{port.name} {port.type} {port.shape}" for port in (*inputs, *outputs))
         raise EvaluationError(f"'{path}' has {formatting.one_line(shown, 200)}; {_ACCEPTED}")
     is_flat = len(inputs[0].shape) == 1
 
@@ -256,11 +256,11 @@ def _open_network(path: Path) -> Callable[[Samples], float | None]:
     return score
 
 
-def _takes_samples(given: Any) -> bool:
+def _takes_samples(value: Any) -> bool:
     """Return True for float32 of shape [T] or [1, T]: of any length, and of any number or one."""
-    *batch, length = given.shape or [1]
+    *batch, length = value.shape or [1]
     is_single = batch in ([], [1]) or (len(batch) == 1 and isinstance(batch[0], str | None))
-    return given.type == "tensor(float)" and is_single and isinstance(length, str | None)
+    return value.type == "tensor(float)" and is_single and isinstance(length, str | None)
 
 
 def _open_users(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
@@ -286,7 +286,9 @@ def _compute_mos(run: Run) -> Mos | None:
     measurements, settings = run.measurements(_USERS), _users_settings(run.options)
     if measurements is None or settings is None:
         return None
-    before, after = (np.array([one[role] for one in measurements], float) for role in _USERS.roles)
+    before, after = (
+        np.array([opinions[role] for opinions in measurements], float) for role in _USERS.roles
+    )
     scores = compare_pairs(run, before, after)
     if scores is None:
         raise EvaluationError(f"'{settings['path']}' scores no audio; {_ACCEPTED}")

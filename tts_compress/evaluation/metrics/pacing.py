@@ -89,9 +89,11 @@ def measure_pauses(audio: Audio) -> tuple[int, float]:
     return len(lengths), float(sum(lengths))
 
 
-def _compute_pauses(place: int, run: Run) -> Paired | None:
+def _compute_pauses(index: int, run: Run) -> Paired | None:
     before, after = zip(*run.observations("pause_count"), strict=True)
-    return compare_pairs(run, [one[place] for one in before], [one[place] for one in after])
+    return compare_pairs(
+        run, [pauses[index] for pauses in before], [pauses[index] for pauses in after]
+    )
 
 
 def measure_floors(audios: Audios) -> tuple[float, float]:

@@ -103,15 +103,15 @@ def snr_db(differences: Sequence[Difference]) -> float | None:
 
 def _compute(run: Run) -> Signal:
     differences: list[Difference] = run.observations("signal")
-    distances = [one.spectra.distance_db for one in differences]
-    sharp = [one.spectra.distance_db for one in differences if one.same_timing]
+    distances = [difference.spectra.distance_db for difference in differences]
+    sharp = [difference.spectra.distance_db for difference in differences if difference.same_timing]
     mean = float(np.mean(distances))
     return Signal(
         log_mel_distance_db=mean,
         log_mel_distance=MeanAndTail(mean=mean, p95=float(np.quantile(distances, 0.95))),
         snr_db=snr_db(differences),
-        equal_length=float(np.mean([one.equal_length for one in differences])),
-        same_timing=float(np.mean([one.same_timing for one in differences])),
+        equal_length=float(np.mean([difference.equal_length for difference in differences])),
+        same_timing=float(np.mean([difference.same_timing for difference in differences])),
         same_timing_log_mel_distance_db=float(np.mean(sharp)) if sharp else None,
     )
 
@@ -187,13 +187,13 @@ def check_health(audio: Audio) -> Health:
     at 0.999 of full scale or above. not_finite: any NaN or infinity. empty: shorter than 0.1 s.
     """
     samples = audio.samples.astype(np.float64)
-    known = samples[np.isfinite(samples)]
-    power = float(np.mean(np.square(known))) if known.size else 0.0
+    finite = samples[np.isfinite(samples)]
+    power = float(np.mean(np.square(finite))) if finite.size else 0.0
     peaks = float(np.mean(np.abs(samples) >= _CLIPPED_AT)) if samples.size else 0.0
     return Health(
         silent=power < 10.0 ** (_SILENT_DBFS / 10.0),
         clipped=peaks > _CLIPPED_SHARE,
-        not_finite=known.size < samples.size,
+        not_finite=finite.size < samples.size,
         empty=audio.duration_s < _SHORTEST_S,
     )
 
@@ -201,7 +201,7 @@ def check_health(audio: Audio) -> Health:
 def _compute_health(run: Run) -> Pair[Health]:
     fields = Health.model_fields
     reference, candidate = (
-        Health(**{name: sum(getattr(one, name) for one in checked) for name in fields})
+        Health(**{name: sum(getattr(health, name) for health in checked) for name in fields})
         for checked in zip(*run.observations("health"), strict=True)
     )
     return Pair(reference=reference, candidate=candidate)

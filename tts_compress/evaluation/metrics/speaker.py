@@ -108,7 +108,7 @@ def _embeddings(run: Run) -> dict[str, npt.NDArray[np.float64]] | None:
     measurements = run.measurements(_MEASURE)
     if measurements is None:
         return None
-    return {role: _unit([one[role] for one in measurements]) for role in _MEASURE.roles}
+    return {role: _unit([vectors[role] for vectors in measurements]) for role in _MEASURE.roles}
 
 
 def _unit(embeddings: Sequence[Sequence[float]]) -> npt.NDArray[np.float64]:

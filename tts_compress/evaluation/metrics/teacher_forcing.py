@@ -133,17 +133,17 @@ def read_alike(
     folder = run.store.root / "teacher-forced" / short_hash(json.dumps(made_from))
     piece = folder.with_suffix(".json")
     steps = 2 * len(texts)
-    known = read_piece(piece, compared, **made_from)
-    if known is None:
+    cached = read_piece(piece, compared, **made_from)
+    if cached is None:
         make_directory(folder)
         # The reference comes first, so its tokens are there when the candidate reads them.
-        for place, (role, model) in enumerate(zip(_ROLES, run.subjects, strict=True)):
+        for number, (role, model) in enumerate(zip(_ROLES, run.subjects, strict=True)):
             with ExitStack() as stack:
                 worker: Worker | None = None
                 for index, text in enumerate(texts):
-                    options.progress.advance(_STAGE, place * len(texts) + index, steps)
+                    options.progress.advance(_STAGE, number * len(texts) + index, steps)
                     tokens, scores, free = _paths(folder.absolute(), index, role)
-                    said = (tokens, free) if freely and place else (tokens,)
+                    said = (tokens, free) if freely and number else (tokens,)
                     if all(path.is_file() for path in (*said, scores)):
                         continue
                     worker = worker or stack.enter_context(model.start(options))
@@ -153,11 +153,11 @@ def read_alike(
                     if free in said:
                         worker.ask("say", text=text, seed=seed + index, path=free)
         files = (_files_of(folder, index) for index in range(len(texts)))
-        known = compared(**made_from, scores=compare(files))
-        write_piece(piece, known)
+        cached = compared(**made_from, scores=compare(files))
+        write_piece(piece, cached)
         shutil.rmtree(folder, ignore_errors=True)
     options.progress.advance(_STAGE, steps, steps)
-    return known.scores
+    return cached.scores
 
 
 def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path, Path]:
@@ -218,9 +218,9 @@ def write_tokens(path: Path, tokens: Tokens) -> None:
 
 def read_tokens(path: Path) -> Tokens:
     """Return the tokens in a file that `write_tokens` wrote."""
-    with np.load(path) as found:
-        stop = int(found["stop"])
-        return Tokens(ids=found["ids"], chosen=found["chosen"], stop=None if stop < 0 else stop)
+    with np.load(path) as arrays:
+        stop = int(arrays["stop"])
+        return Tokens(ids=arrays["ids"], chosen=arrays["chosen"], stop=None if stop < 0 else stop)
 
 
 def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
@@ -257,8 +257,8 @@ def compare_scores(texts: Iterable[tuple[Any, ...]]) -> TeacherForcing:
                 _centred(name, scores[where, book], book)
                 for name, scores in (("reference", reference), ("candidate", candidate))
             )
-            known, guessed = _log_probabilities(first), _log_probabilities(second)
-            divergence = (np.exp(known) * (known - guessed)).sum(axis=-1)
+            expected, guessed = _log_probabilities(first), _log_probabilities(second)
+            divergence = (np.exp(expected) * (expected - guessed)).sum(axis=-1)
             # Never below zero but for rounding.
             nats += float(np.maximum(divergence, 0).sum())
             agreements += int((first.argmax(axis=-1) == second.argmax(axis=-1)).sum())

@@ -80,24 +80,24 @@ def recognizer_names() -> frozenset[str]:
     return frozenset(shipped | entry_points(group=_GROUP).names)
 
 
-def check_recognizer(given: str) -> str:
+def check_recognizer(spec: str) -> str:
     """Return the name in `NAME` or `NAME:MODEL`.
 
     Raises:
         EvaluationError: There is no recognizer of that name.
     """
-    name = given.partition(":")[0]
-    known = recognizer_names()
-    if name not in known:
-        raise EvaluationError(f"no recognizer named {name!r}; known: {', '.join(sorted(known))}")
+    name = spec.partition(":")[0]
+    names = recognizer_names()
+    if name not in names:
+        raise EvaluationError(f"no recognizer named {name!r}; known: {', '.join(sorted(names))}")
     return name
 
 
-def open_recognizer(given: str, language: str) -> Recognizer:
+def open_recognizer(spec: str, language: str) -> Recognizer:
     """Open a recognizer; this loads its models.
 
     Args:
-        given: `NAME` for its default model, or `NAME:MODEL`, a hub's name or a folder.
+        spec: `NAME` for its default model, or `NAME:MODEL`, a hub's name or a folder.
         language: The language of the texts, an espeak-ng voice name such as `en-us`.
 
     Raises:
@@ -105,7 +105,7 @@ def open_recognizer(given: str, language: str) -> Recognizer:
             know the language.
         MissingExtraError: Its package is not installed.
     """
-    name = check_recognizer(given)
+    name = check_recognizer(spec)
     others = entry_points(group=_GROUP, name=name)
     extra = "evaluate"
     try:
@@ -114,7 +114,7 @@ def open_recognizer(given: str, language: str) -> Recognizer:
         else:
             module = import_module(f"{__name__}.{name.replace('-', '_')}")
         extra = getattr(module, "EXTRA", extra)
-        opened: Recognizer = module.open_recognizer(given.partition(":")[2], language)
+        opened: Recognizer = module.open_recognizer(spec.partition(":")[2], language)
     except ImportError as error:
         raise MissingExtraError(error.name or name, extra) from error
     return opened
@@ -176,18 +176,18 @@ def opening(recognizer: str, model: str) -> Iterator[None]:
         ) from error
 
 
-def check_language(recognizer: str, known: Iterable[str], asked: str) -> None:
+def check_language(recognizer: str, languages: Iterable[str], asked: str) -> None:
     """Refuse a language that a model does not know.
 
     Args:
         recognizer: Name and model, for the message.
-        known: Codes of the languages it knows.
+        languages: Codes of the languages it knows.
         asked: Language of the texts, as the suite writes it.
 
     Raises:
         EvaluationError: It is not among them.
     """
-    codes = sorted(known)
+    codes = sorted(languages)
     if primary_language(asked) not in codes:
         shown = ", ".join(codes[:8]) + (", …" if len(codes) > 8 else "")
         raise EvaluationError(

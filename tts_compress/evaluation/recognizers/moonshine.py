@@ -51,8 +51,8 @@ def open_recognizer(model: str, language: str) -> Recognizer:
     # The library keeps some models in `NAME/quantized`.
     name = folder.parent.name if folder.name == "quantized" else folder.name
     architecture, _, spoken = name.rpartition("-")
-    given = f"moonshine:{model}" if model else "moonshine"
-    check_language(given, (spoken,), language)
+    spec = f"moonshine:{model}" if model else "moonshine"
+    check_language(spec, (spoken,), language)
     with opening("moonshine", model or _DEFAULT):
         # Behind the library's detector of speech; it computes on one thread.
         opened = Transcriber(str(folder), string_to_model_arch(architecture))

@@ -48,18 +48,18 @@ def open_recognizer(model: str, language: str) -> Recognizer:
             "'onnx-asr' needs a model; give a name or a folder, such as "
             "onnx-asr:nemo-parakeet-tdt-0.6b-v3"
         )
-    for beginning, known in _LANGUAGES.items():
+    for beginning, languages in _LANGUAGES.items():
         if model.startswith(beginning):
-            check_language(f"onnx-asr:{model}", known, language)
+            check_language(f"onnx-asr:{model}", languages, language)
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
     gpu = "CUDAExecutionProvider" in onnxruntime.get_available_providers()
     providers = ["CUDAExecutionProvider"] * gpu + ["CPUExecutionProvider"]
     with opening("onnx-asr", model):
         folder = find_folder(model)
-        place = (None, folder) if folder else (model, None)
-        files = create_asr_resolver(*place).resolve_model()
-        opened = Manager(sess_options=options, providers=providers).create_asr(*place)
+        source = (None, folder) if folder else (model, None)
+        files = create_asr_resolver(*source).resolve_model()
+        opened = Manager(sess_options=options, providers=providers).create_asr(*source)
     tokens = getattr(opened.asr, "_tokens", {})
     spoken = {token[2:-2] for token in tokens if token.startswith("<|") and len(token) < 8}
     # The tokens of models that take a language show which ones they know.

@@ -43,19 +43,19 @@ def open_recognizer(model: str, language: str) -> Recognizer:
         )
     with opening("transformers", model):
         folder = find_folder(model)
-        place = model if folder is None else str(folder)
-        config = AutoConfig.from_pretrained(place, trust_remote_code=False)
+        source = model if folder is None else str(folder)
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         is_ctc = type(config) in AutoModelForCTC._model_mapping  # noqa: SLF001  the library's table
         kind = AutoModelForCTC if is_ctc else AutoModelForSpeechSeq2Seq
         opened = kind.from_pretrained(
-            place, config=config, trust_remote_code=False, use_safetensors=True, dtype="float32"
+            source, config=config, trust_remote_code=False, use_safetensors=True, dtype="float32"
         )
-        processor = AutoProcessor.from_pretrained(place, trust_remote_code=False)
+        processor = AutoProcessor.from_pretrained(source, trust_remote_code=False)
     decoded = _decoded_language(opened, model, language)
     revision = getattr(config, "_commit_hash", None)
     which = f"revision {revision[:12]}" if folder is None and revision else None
     if which is None:
-        which = identify(model_files(Path(place)))
+        which = identify(model_files(Path(source)))
     name = model if folder is None else folder.name
     opened = opened.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     device, stated = str(opened.device.type), f", language {decoded}" if decoded else ""
@@ -96,6 +96,6 @@ def _decoded_language(model: Any, name: str, language: str) -> str | None:
     if model.config.model_type != "whisper":
         return None
     tokens = getattr(model.generation_config, "lang_to_id", None) or {}
-    known = {token.strip("<|>") for token in tokens} or {"en"}
-    check_language(f"transformers:{name}", known, language)
+    languages = {token.strip("<|>") for token in tokens} or {"en"}
+    check_language(f"transformers:{name}", languages, language)
     return primary_language(language) if tokens else None
