@@ -16,7 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Audio
-from tts_compress.numerics.spectra import align, log_mel, power_spectrum, window_length
+from tts_compress.numerics.spectra import (
+    align,
+    frame_distances,
+    log_mel,
+    power_spectrum,
+    window_length,
+)
 
 Wave: TypeAlias = npt.NDArray[np.float64]
 Places: TypeAlias = list[tuple[float, float]]
@@ -281,6 +287,9 @@ _NEAR_S = 0.06
 _BRIEF_S = 0.035
 """Time over which the difference is averaged."""
 
+_LOUDER_DB, _SPOILT_S = -25.0, 0.15
+"""Level relative to the speech of frames that can be spoilt, and the time that is."""
+
 
 @dataclass(frozen=True, slots=True)
 class Gap:
@@ -304,8 +313,8 @@ class Alignment:
     levels: tuple[_Array, _Array]
     """Level of each frame relative to the reference's speech, dB."""
 
-    ranges: tuple[_Array, _Array]
-    """Level of each frame in each range of frequencies, shape `[frames, 10]`, dB."""
+    spectra: tuple[_Array, _Array]
+    """Log-mel spectra, shape `[frames, 80]`, dB."""
 
     hop_s: float
 
@@ -332,7 +341,7 @@ class Alignment:
         Stretches in which both sides go on alike are compared; what only one has is a gap.
         """
         sign = 1.0 if louder else -1.0
-        before, after = (sign * side for side in self.ranges)
+        before, after = (sign * _in_ranges(side) for side in self.spectra)
         near = round(_NEAR_S / self.hop_s)
         around = np.pad(before, ((near, near), (0, 0)), mode="edge")
         most = _windows(around, 2 * near + 1).max(axis=-1)
@@ -346,11 +355,26 @@ class Alignment:
         worst = int(means.argmax())
         return max(0.0, float(means[worst])), float(self.path[worst, 1]) * self.hop_s
 
+    def spoilt(self) -> tuple[float, float]:
+        """Return by how many dB 0.15 s of sound differ beyond the median frame, and their time.
+
+        For sides of the same timing and noise, whose spectra are compared frame by frame; what all
+        of the sound has in common, such as another loudness, does not count.
+        """
+        distances = frame_distances(*self.spectra)
+        sound = self.levels[0] >= _LOUDER_DB
+        frames = max(1, round(_SPOILT_S / self.hop_s))
+        if len(distances) < frames or not sound.any():
+            return 0.0, 0.0
+        beyond = np.where(sound, distances - np.median(distances[sound]), 0.0)
+        means = np.convolve(beyond, np.full(frames, 1.0 / frames), "valid")
+        return float(means.max()), int(means.argmax()) * self.hop_s
+
     def level_change(self) -> tuple[float, float]:
         """Return how much louder or softer 0.4 s of sound are at most, dB, and their time in s."""
         before, after = (self.levels[side][self.path[:, side]] for side in (0, 1))
         sound = (before >= _SOUND_DB) & (after >= _SOUND_DB)
-        change, frames = (after - before)[sound], round(0.4 / self.hop_s)
+        change, frames = (after - before)[sound], max(1, round(0.4 / self.hop_s))
         if len(change) < frames:
             return 0.0, 0.0
         means = np.abs(np.convolve(change, np.full(frames, 1.0 / frames), "valid"))
@@ -375,8 +399,7 @@ def align_audio(reference: Audio, candidate: Audio) -> Alignment:
     loud = levels[0][levels[0] > 0.1 * levels[0].mean()]
     speech = float(loud.mean()) if len(loud) else 1.0
     before, after = (10.0 * np.log10(level / speech + 1e-20) for level in levels)
-    ranges = (_in_ranges(spectra[0]), _in_ranges(spectra[1]))
-    return Alignment(path, (before, after), ranges, hop_s * stride)
+    return Alignment(path, (before, after), (spectra[0], spectra[1]), hop_s * stride)
 
 
 def _in_ranges(spectrum: _Array) -> _Array:

@@ -224,6 +224,18 @@ def _pre_echo(audio: Audio) -> Audio:
     return _changed(audio, samples)
 
 
+def _whispered(audio: Audio) -> Audio:
+    """Give a quarter second the phases of noise, as loud as it is."""
+    part = _part(audio, 0.25)
+    noise = np.random.default_rng(6).standard_normal(part.stop - part.start)
+    spectra = [np.fft.rfft(wave) for wave in (audio.samples[part], noise)]
+    spectrum = np.abs(spectra[0]) * np.exp(1j * np.angle(spectra[1]))
+    samples, fade = audio.samples.copy(), np.hanning(part.stop - part.start)
+    whisper = np.fft.irfft(spectrum, part.stop - part.start)
+    samples[part] = (1.0 - fade) * samples[part] + fade * whisper
+    return _changed(audio, samples)
+
+
 FAULTS: list[tuple[str, Plant]] = [
     ("pinned", _pinned),
     ("pinned", _stuck_low),
@@ -253,6 +265,7 @@ PLANTED: list[tuple[str, Plant]] = [
     ("hole", _muffled),
     ("hole", _choppy),
     ("onset", _pre_echo),
+    ("spoilt", _whispered),
 ]
 _IDS = [plant.__name__.strip("_") for _, plant in PLANTED]
 
