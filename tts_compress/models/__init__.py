@@ -39,13 +39,13 @@ def load(
     from tts_compress.models.base import TTSModel
 
     execution = Execution(device=device, matmul_precision=matmul_precision, provider=provider)
-    found = open_model(spec, execution=execution)
-    if not isinstance(found, TTSModel):
+    model = open_model(spec, execution=execution)
+    if not isinstance(model, TTSModel):
         raise ModelError(
             f"{str(spec)[:80]!r} is a bare ONNX graph, which speaks no texts; "
             "it can be compressed and inspected"
         )
-    return found
+    return model
 
 
 def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = PROCESSOR) -> Model:
@@ -138,20 +138,20 @@ def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: boo
     Raises:
         ModelError: There is no such file, or no family opens it.
     """
-    known, path = families(), Path(location)
-    for family in known.values():
+    registered, path = families(), Path(location)
+    for family in registered.values():
         if location in family.shipped:
             return family
     if path.is_dir():
         raise ModelError(f"'{path}' holds no {MANIFEST_NAME}; give {accepted_specs(spec)}")
-    fitting = [family for family in known.values() if path.suffix in family.suffixes]
+    fitting = [family for family in registered.values() if path.suffix in family.suffixes]
     if fitting and manifest is not None:
-        return known.get(manifest.family, fitting[0])
+        return registered.get(manifest.family, fitting[0])
     for family in fitting:
         if _is_model_of(family, path):
             return family
     if fitting:  # the first one states what is missing
-        return known["onnx"] if bare and path.suffix == ".onnx" else fitting[0]
+        return registered["onnx"] if bare and path.suffix == ".onnx" else fitting[0]
     if path.exists():
         raise ModelError(f"unknown kind of file: {spec!r}; give {accepted_specs()}")
     raise ModelError(f"no such model: {spec!r}; give {accepted_specs(spec)}")

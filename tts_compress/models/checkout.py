@@ -88,11 +88,11 @@ class Checkout:
     def _check_process(self) -> None:
         """Refuse a process that has other modules of the same names."""
         for name in self.upstream.modules:
-            found = _folder_of(sys.modules.get(name))
-            if found is not None and not found.is_relative_to(self.root):
+            loaded = _folder_of(sys.modules.get(name))
+            if loaded is not None and not loaded.is_relative_to(self.root):
                 raise ModelError(
                     f"{self.upstream.name} cannot be loaded here: its module {name!r} goes by the "
-                    f"name of one that was imported from '{found}'; one process runs one such "
+                    f"name of one that was imported from '{loaded}'; one process runs one such "
                     "system, use another process"
                 )
 
@@ -121,11 +121,11 @@ def known_upstreams() -> tuple[Upstream, ...]:
 @contextmanager
 def named(root: Path) -> Iterator[Upstream]:
     """Have `find_checkout` find this clone in the block, here and in processes started there."""
-    root, known = _folder(root), known_upstreams()
-    upstream = next((u for u in known if all(_has(root, mark) for mark in u.markers)), None)
+    root, upstreams = _folder(root), known_upstreams()
+    upstream = next((u for u in upstreams if all(_has(root, mark) for mark in u.markers)), None)
     if upstream is None:
-        names = " or ".join(upstream.name for upstream in known)
-        expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in known)
+        names = " or ".join(upstream.name for upstream in upstreams)
+        expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
         raise ModelError(f"'{root}' is no clone of {names} ({expected})")
     before = os.environ.get(upstream.variable)
     os.environ[upstream.variable] = str(root)
@@ -141,8 +141,8 @@ def named(root: Path) -> Iterator[Upstream]:
 def _folder_of(module: Any) -> Path | None:
     """Return the folder of a module's code; None for one that is missing or built in."""
     places = [getattr(module, "__file__", None), *list(getattr(module, "__path__", []))[:1]]
-    found = next((place for place in places if place), None)
-    return None if found is None else Path(found).resolve().parent
+    file = next((candidate for candidate in places if candidate), None)
+    return None if file is None else Path(file).resolve().parent
 
 
 def _folder(named: str | Path) -> Path:

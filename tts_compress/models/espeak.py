@@ -92,8 +92,8 @@ class Espeak:
             raise kind.__new__(kind, error["message"])
         if "problem" in answer["ok"]:
             raise ModelError(answer["ok"]["problem"])
-        found: list[Any] = answer["ok"]["sentences"]
-        return found
+        sentences: list[Any] = answer["ok"]["sentences"]
+        return sentences
 
     def _ask(self, request: Mapping[str, object]) -> Answer:
         child = self._start()

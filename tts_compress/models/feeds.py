@@ -163,7 +163,7 @@ class FeedsFile:
 def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
     """Return the inputs of a graph, by name."""
     constants = initializer_names(model.graph)
-    found = {}
+    inputs = {}
     for value in model.graph.input:
         if value.name in constants:
             continue
@@ -177,12 +177,12 @@ def graph_inputs(model: onnx.ModelProto) -> dict[str, GraphInput]:
             ) from error
         dims = tensor.shape.dim
         sizes = (d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
-        found[value.name] = GraphInput(
+        inputs[value.name] = GraphInput(
             name=value.name,
             dtype=dtype,
             shape=tuple(sizes) if tensor.HasField("shape") else None,
         )
-    return found
+    return inputs
 
 
 def made_up_feeds(model: onnx.ModelProto) -> Feeds:
@@ -249,7 +249,7 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
 
 def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
     """Return the number of calls, and everything that is wrong with the arrays."""
-    found: dict[int, set[str]] = {}
+    calls: dict[int, set[str]] = {}
     problems, shows = [], False
     for key in arrays:
         parts = _KEY.fullmatch(key)
@@ -258,19 +258,19 @@ def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tup
             continue
         wanted = expected.get(parts["input"])
         if wanted is None:
-            known = ", ".join(expected) or "none"
-            problems.append(f"array {key!r}: no such input; the graph's inputs are {known}")
+            accepted = ", ".join(expected) or "none"
+            problems.append(f"array {key!r}: no such input; the graph's inputs are {accepted}")
             continue
-        found.setdefault(int(parts["call"]), set()).add(parts["input"])
+        calls.setdefault(int(parts["call"]), set()).add(parts["input"])
         array = arrays[key]
         shows |= bool(array.any())
         if problem := wanted.problem(array):
             problems.append(f"array {key!r} {problem}")
-    if found and not shows:
+    if calls and not shows:
         problems.append("every number is zero, which shows no ranges; give real inputs")
-    if found and (gaps := max(found) + 1 - len(found)):
-        first = next(call for call in range(max(found)) if call not in found)
-        problems.append(f"call {first} is missing ({gaps} missing below {max(found)})")
-    for call, names in sorted(found.items()):
+    if calls and (gaps := max(calls) + 1 - len(calls)):
+        first = next(call for call in range(max(calls)) if call not in calls)
+        problems.append(f"call {first} is missing ({gaps} missing below {max(calls)})")
+    for call, names in sorted(calls.items()):
         problems += [f"call {call} lacks input '{n}'" for n in expected if n not in names]
-    return len(found), problems
+    return len(calls), problems

@@ -51,15 +51,15 @@ def read_tensors(path: Path) -> dict[str, "Tensor"]:
     with model_errors(f"'{path}' is no checkpoint that is safe to read"):
         if path.suffix == ".safetensors":
             reading.check_file(path, reading.MOST_WEIGHTS_BYTES)
-            found: Any = load_file(path)
+            content: Any = load_file(path)
         else:
-            found = read_pickled(path)
-        if not isinstance(found, dict) or not found:
-            raise TypeError(f"it holds a {type(found).__name__}, not tensors by name")
-        for name, value in found.items():
+            content = read_pickled(path)
+        if not isinstance(content, dict) or not content:
+            raise TypeError(f"it holds a {type(content).__name__}, not tensors by name")
+        for name, value in content.items():
             if not isinstance(name, str) or not isinstance(value, torch.Tensor):
                 raise TypeError(f"{name!r:.60} is a {type(value).__name__}, not a tensor")
-    return dict(found)
+    return dict(content)
 
 
 def read_pickled(path: Path, **options: Any) -> Any:
@@ -75,30 +75,30 @@ def read_pickled(path: Path, **options: Any) -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # an error says what is wrong with a file
-            found = torch.load(path, map_location="cpu", weights_only=True, **options)
+            content = torch.load(path, map_location="cpu", weights_only=True, **options)
     except pickle.UnpicklingError as error:
         # The message advises to read it without this safety.
         cause = re.search(r"Unsupported [^.\n]*|Trying to [^.\n]*|Can only [^.\n]*", str(error))
         raise ValueError(cause[0] if cause else "it is no archive of tensors") from error
     size = path.stat().st_size
-    for tensor in _tensors(found):
+    for tensor in _tensors(content):
         if tensor.numel() * tensor.element_size() > size:
             raise ValueError(f"a tensor of shape {list(tensor.shape)} is larger than the file")
-    return found
+    return content
 
 
-def _tensors(found: Any) -> "Iterator[Tensor]":
+def _tensors(content: Any) -> "Iterator[Tensor]":
     """Yield the tensors in plain data; what stands in several places is gone through once."""
     import torch
 
-    waiting, seen = [found], set[int]()
+    waiting, seen = [content], set[int]()
     while waiting:
-        one = waiting.pop()
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, dict | list | tuple) and id(one) not in seen:
-            seen.add(id(one))
-            waiting += one.values() if isinstance(one, dict) else one
+        item = waiting.pop()
+        if isinstance(item, torch.Tensor):
+            yield item
+        elif isinstance(item, dict | list | tuple) and id(item) not in seen:
+            seen.add(id(item))
+            waiting += item.values() if isinstance(item, dict) else item
 
 
 def check_finite(weights: Iterable[tuple[str, "Tensor"]], where: Path | str) -> None:

@@ -37,34 +37,34 @@ class IntegerLayers:
 
 def count_integer_layers(model: Model) -> IntegerLayers:
     """Count a model's layers that multiply integers, by hazard."""
-    found: list[tuple[bool, bool]] = []  # (can overflow, is signed)
+    layers: list[tuple[bool, bool]] = []  # (can overflow, is signed)
     if isinstance(model, OnnxGraph):
-        found = [layer for part in model.parts for layer in _layers_of_graph(model.graph(part))]
+        layers = [layer for part in model.parts for layer in _layers_of_graph(model.graph(part))]
     elif isinstance(model, TorchModel):
-        found = [(overflows, False) for overflows in _layers_of_module(model.root())]
+        layers = [(overflows, False) for overflows in _layers_of_module(model.root())]
     return IntegerLayers(
-        count=len(found),
-        overflowing=sum(overflows for overflows, _ in found),
-        signed=sum(signed for _, signed in found),
+        count=len(layers),
+        overflowing=sum(overflows for overflows, _ in layers),
+        signed=sum(signed for _, signed in layers),
     )
 
 
 def find_hazards(layers: IntegerLayers, processor: Processor) -> tuple[str, ...]:
     """Return the hazards of a model's integer layers on a processor, as sentences."""
     again = "compress the original again with this release"
-    found = []
+    hazards = []
     if layers.overflowing and processor.adds_in_16_bits:
-        found.append(
+        hazards.append(
             f"{layers.overflowing} of {layers.count} integer layers can overflow the 16-bit sums "
             f"of this processor's kernels ({processor.integer_kernels}), so the model is worse "
             f"here than elsewhere; {again}"
         )
     if layers.signed and processor.is_x86:
-        found.append(
+        hazards.append(
             f"{layers.signed} of {layers.count} integer layers have signed activations, for which "
             f"x86 processors have no fast kernel: slower than FP32 here; {again}"
         )
-    return tuple(found)
+    return tuple(hazards)
 
 
 def _layers_of_graph(model: onnx.ModelProto) -> Iterator[tuple[bool, bool]]:

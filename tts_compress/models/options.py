@@ -36,12 +36,12 @@ class Options:
             if not (fits and low <= value <= high):
                 raise ModelError(f"{name} is {value!r:.40}; give {words} from {low:g} to {high:g}")
 
-    def changed(self, given: Mapping[str, Any], where: str) -> Self:
+    def changed(self, stated: Mapping[str, Any], where: str) -> Self:
         """Return these options with some exchanged."""
-        known = sorted(field.name for field in fields(self))
-        if unknown := sorted(given.keys() - set(known)):
-            raise ModelError(f"{where} states {unknown[0]!r}; there are {', '.join(known)}")
-        return replace(self, **given)
+        names = sorted(field.name for field in fields(self))
+        if unknown := sorted(stated.keys() - set(names)):
+            raise ModelError(f"{where} states {unknown[0]!r}; there are {', '.join(names)}")
+        return replace(self, **stated)
 
     def stated(self) -> dict[str, Any]:
         """Return the options that are not the defaults, by name."""

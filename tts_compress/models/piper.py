@@ -159,13 +159,13 @@ def open_piper(location: str, spec: str, manifest: Manifest | None) -> PiperMode
 
 
 def _check_voice(path: Path, model: onnx.ModelProto, speakers: int) -> None:
-    found = {value.name for value in model.graph.input} - initializer_names(model.graph)
-    if not found >= _INPUTS or found - _INPUTS - {"sid"}:
+    inputs = {value.name for value in model.graph.input} - initializer_names(model.graph)
+    if not inputs >= _INPUTS or inputs - _INPUTS - {"sid"}:
         raise ModelError(
-            f"'{path}' is not a Piper voice: its inputs are {', '.join(sorted(found)) or 'none'}; "
+            f"'{path}' is not a Piper voice: its inputs are {', '.join(sorted(inputs)) or 'none'}; "
             f"a voice has {', '.join(sorted(_INPUTS))}"
         )
-    if speakers and "sid" not in found:  # piper itself fails at such a voice
+    if speakers and "sid" not in inputs:  # piper itself fails at such a voice
         raise ModelError(
             f"'{path}' has no input 'sid' that chooses one of the {speakers} speakers which its "
             "configuration states; set num_speakers to 1"
@@ -243,8 +243,8 @@ def _find_config(path: Path) -> Path:
         raise ModelError(f"no file '{path}'; give an existing Piper checkpoint (.ckpt)")
     names = (f"{path.name}.json", f"{path.stem}.onnx.json", "config.json")
     for name in names:
-        if (found := path.with_name(name)).is_file():
-            return found
+        if (config := path.with_name(name)).is_file():
+            return config
     raise ModelError(
         f"no voice configuration beside '{path}'; one of these is needed: {', '.join(names)}"
     )

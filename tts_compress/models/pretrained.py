@@ -28,23 +28,23 @@ _INDEX = f"{_WEIGHTS}.index.json"
 
 
 def find_folder(
-    place: str, kind: str, example: str, fetched: Sequence[str], config: str = CONFIG
+    location: str, kind: str, example: str, fetched: Sequence[str], config: str = CONFIG
 ) -> Path:
     """Return a folder, or that of a name on the hub, fetched where it is not here."""
-    directory = Path(place)
+    directory = Path(location)
     if directory.is_dir():
         return directory
-    parts = place.split("/")
+    parts = location.split("/")
     if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts):
         raise ModelError(
-            f"no {kind} model at '{place}'; give a folder with {config} and {_WEIGHTS}, "
+            f"no {kind} model at '{location}'; give a folder with {config} and {_WEIGHTS}, "
             f"or a name on the hub such as '{example}'"
         )
     from huggingface_hub import snapshot_download
 
     # A name nobody has, no network, a full disk: each is an error of another package.
-    with model_errors(f"there is no folder {place!r}, and the hub does not give it"):
-        return Path(snapshot_download(place, allow_patterns=list(fetched)))
+    with model_errors(f"there is no folder {location!r}, and the hub does not give it"):
+        return Path(snapshot_download(location, allow_patterns=list(fetched)))
 
 
 def find_weights(directory: Path) -> tuple[Path, ...]:

@@ -72,8 +72,8 @@ def read_speakers(config: Mapping[str, Any], path: Path) -> Mapping[str, int]:
         )
     named = {*stated.values()}
     unnamed = {str(number): number for number in range(count) if number not in named}
-    found = sorted((unnamed | stated).items(), key=lambda item: item[1])
-    return MappingProxyType(dict(found))
+    speakers = sorted((unnamed | stated).items(), key=lambda item: item[1])
+    return MappingProxyType(dict(speakers))
 
 
 def find_speaker(speakers: Mapping[str, int], wanted: str | int, spec: str) -> str:

@@ -179,13 +179,15 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             ArtifactError: An artifact was altered after it was saved.
             MissingExtraError: A package is needed to find the files and not installed.
         """
-        place, given = split_location(location, cls.example) if cls.example else (location, {})
-        manifest = manifest or find_manifest(Path(place), cls.family)
-        source = cls.find(place)
+        source_location, options = (
+            split_location(location, cls.example) if cls.example else (location, {})
+        )
+        manifest = manifest or find_manifest(Path(source_location), cls.family)
+        source = cls.find(source_location)
         return cls(
             spec=spec,
             source=source,
-            options=source.options.changed(given, repr(spec)) if given else source.options,
+            options=source.options.changed(options, repr(spec)) if options else source.options,
             prompt=source.prompt,
             load=cache(lambda: cls.read(source, () if manifest is None else manifest.layers)),
             manifest=manifest,
@@ -448,12 +450,12 @@ def find_components(
     """
     modules = dict(root.named_modules())
     widths = {layer.module: 2 for layer in layers if layer.weights in {"float16", "bfloat16"}}
-    found = {
+    components = {
         name: _count(name, role, modules[name], widths)
         for name, role in roles.items()
         if name in modules
     }
-    return {name: component for name, component in found.items() if component.parameters}
+    return {name: component for name, component in components.items() if component.parameters}
 
 
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:

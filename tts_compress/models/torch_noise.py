@@ -122,16 +122,16 @@ class _PairedNoise(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        given = dict(kwargs or {})
+        keywords = dict(kwargs or {})
         if func in _REFUSED:
             raise ModelError(
                 f"the model draws randomness by '{func.__name__}', which cannot be paired; "
                 "normal, uniform, exponential and multinomial draws can"
             )
         if func not in self._replacements:
-            return func(*args, **given)
-        given.pop("generator", None)
-        return self._replacements[func](*args, **given)
+            return func(*args, **keywords)
+        keywords.pop("generator", None)
+        return self._replacements[func](*args, **keywords)
 
     def restart(self, *numbers: int) -> None:
         """Draw what follows from a generator that the seed and these numbers choose."""

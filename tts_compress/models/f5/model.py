@@ -131,8 +131,8 @@ class F5Runtime:
 def check_symbols(api: Any, text: str) -> None:
     """Refuse a text in a script that the model was not trained on."""
     symbols = official("f5_tts.model.utils").convert_char_to_pinyin([text])[0]
-    known = api.ema_model.vocab_char_map
-    if not any(symbol in known for symbol in symbols if symbol.isalnum()):
+    vocabulary = api.ema_model.vocab_char_map
+    if not any(symbol in vocabulary for symbol in symbols if symbol.isalnum()):
         raise TextError(
             f"the model knows no letter of {text[:40]!r}; give a text in its own language"
         )

@@ -165,15 +165,15 @@ class F5Source:
         path.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
 
 
-def find_source(place: str) -> F5Source:
+def find_source(location: str) -> F5Source:
     """Return the files in a directory, or of a release that the f5_tts package knows by name."""
-    directory = Path(place)
+    directory = Path(location)
     if not directory.is_dir() and (directory.exists() or len(directory.parts) != 1):
         raise ModelError(
-            f"'{place}' is no directory; an F5-TTS model is a directory or a name such as "
+            f"'{location}' is no directory; an F5-TTS model is a directory or a name such as "
             "'F5TTS_v1_Base'"
         )
-    source = _in_directory(directory) if directory.is_dir() else _release(place)
+    source = _in_directory(directory) if directory.is_dir() else _release(location)
     _read_config(source.vocoder_config, _VOCODER)
     return source
 
@@ -197,11 +197,11 @@ def _in_directory(directory: Path) -> F5Source:
 def _release(name: str) -> F5Source:
     """Return the files of a release, downloaded once; the prompt is the package's own example."""
     package = _package()
-    known = sorted(path.stem for path in (package / "configs").glob("*.yaml"))
-    if name not in known:
+    releases = sorted(path.stem for path in (package / "configs").glob("*.yaml"))
+    if name not in releases:
         raise ModelError(
             f"no F5-TTS model {name!r}; give a directory with its checkpoint, "
-            f"or one of {', '.join(known)}"
+            f"or one of {', '.join(releases)}"
         )
     examples = package / "infer" / "examples"
     try:
@@ -244,10 +244,10 @@ def _download(url: str, name: str) -> Path:
 
 
 def _checkpoint(directory: Path) -> Path:
-    found = sorted(p for p in directory.glob("*") if p.suffix in {".safetensors", ".pt"})
-    if len(found) == 1:
-        return found[0]
-    holds = ", ".join(p.name for p in found) if found else "no *.safetensors or *.pt"
+    files = sorted(p for p in directory.glob("*") if p.suffix in {".safetensors", ".pt"})
+    if len(files) == 1:
+        return files[0]
+    holds = ", ".join(p.name for p in files) if files else "no *.safetensors or *.pt"
     raise ModelError(f"'{directory}' holds {holds}; one checkpoint is needed")
 
 

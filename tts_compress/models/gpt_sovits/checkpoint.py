@@ -119,29 +119,29 @@ class Checkpoint:
 
 def read_t2s(path: Path) -> Checkpoint:
     """Read a T2S model."""
-    found = _read(path, ("model", "data"))
-    if T2S_SYMBOLS not in found.tensors or found.tensors[T2S_SYMBOLS].ndim != 2:
+    checkpoint = _read(path, ("model", "data"))
+    if T2S_SYMBOLS not in checkpoint.tensors or checkpoint.tensors[T2S_SYMBOLS].ndim != 2:
         raise ModelError(
             f"'{path}' holds no weights of a T2S model, such as '{T2S_SYMBOLS}'; "
             "give the file that training saved to GPT_weights"
         )
-    return found
+    return checkpoint
 
 
 def read_sovits(path: Path) -> Checkpoint:
     """Read a synthesizer, or its LoRA weights."""
     marked, is_lora = read_mark(path)
-    found = _read(path, ("model", "data", "train"))
-    rank: Any = found.lora_rank
+    checkpoint = _read(path, ("model", "data", "train"))
+    rank: Any = checkpoint.lora_rank
     is_rank = isinstance(rank, int) and not isinstance(rank, bool) and rank > 0
     if is_lora != (rank is not None) or (is_lora and not is_rank):
         raise ModelError(
             f"'{path}' begins with {_first_bytes(path)[:2]!r} and states the LoRA rank {rank!r}; "
             "those of v3 begin with b'03', those of v4 with b'04', and state a number"
         )
-    shapes = {name: tuple(tensor.shape) for name, tensor in found.tensors.items()}
-    version = sovits_version(path, marked, found.config["model"].get("version"), shapes)
-    return replace(found, version=version)
+    shapes = {name: tuple(tensor.shape) for name, tensor in checkpoint.tensors.items()}
+    version = sovits_version(path, marked, checkpoint.config["model"].get("version"), shapes)
+    return replace(checkpoint, version=version)
 
 
 def is_t2s(path: Path) -> bool:
@@ -156,10 +156,10 @@ def read_mark(path: Path) -> tuple[str | None, bool]:
     """Return the version that a synthesizer's first bytes state, and True if it is LoRA weights."""
     head = _first_bytes(path)
     if (header := head[:2]) not in _MARKS:
-        known = ", ".join(repr(known.decode()) for known in _MARKS)
-        raise ModelError(f"'{path}' begins with {header!r}; a SoVITS model with one of {known}")
+        accepted = ", ".join(repr(mark.decode()) for mark in _MARKS)
+        raise ModelError(f"'{path}' begins with {header!r}; a SoVITS model with one of {accepted}")
     digest = hashlib.md5(head, usedforsecurity=False).hexdigest()
-    published = next((name for name, known in VERSIONS.items() if known.digest == digest), None)
+    published = next((name for name, v in VERSIONS.items() if v.digest == digest), None)
     return (published, False) if published else _MARKS[header]
 
 

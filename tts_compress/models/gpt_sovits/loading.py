@@ -328,10 +328,10 @@ def fill(
 ) -> None:
     """Give a network its weights, in FP32; those of parts it lacks are passed over, or refused."""
     wanted = module.state_dict(keep_vars=True)
-    found = {name: tensors[name] for name in wanted if name in tensors}
-    unknown = sorted(n for n in tensors.keys() - found.keys() if strict and not n.endswith(_SUMS))
-    missing = [name for name, old in wanted.items() if old.is_meta and name not in found]
-    wrong = [name for name, tensor in found.items() if tensor.shape != wanted[name].shape]
+    fitting = {name: tensors[name] for name in wanted if name in tensors}
+    unknown = sorted(n for n in tensors.keys() - fitting.keys() if strict and not n.endswith(_SUMS))
+    missing = [name for name, old in wanted.items() if old.is_meta and name not in fitting]
+    wrong = [name for name, tensor in fitting.items() if tensor.shape != wanted[name].shape]
     if unknown or missing or wrong:
         problem = "lacks" if missing else "has another shape of" if wrong else "has the unknown"
         raise ModelError(
@@ -339,10 +339,10 @@ def fill(
             f"{len(wrong)} of other shapes, {len(unknown)} unknown) for the network that its "
             "settings describe; fetch it again"
         )
-    check_finite(found.items(), where)
-    dtypes = {n: torch.float32 if t.is_floating_point() else t.dtype for n, t in found.items()}
-    given = {name: tensor.to(dtypes[name], copy=True) for name, tensor in found.items()}
-    module.load_state_dict(given, strict=False, assign=True)
+    check_finite(fitting.items(), where)
+    dtypes = {n: torch.float32 if t.is_floating_point() else t.dtype for n, t in fitting.items()}
+    state = {name: tensor.to(dtypes[name], copy=True) for name, tensor in fitting.items()}
+    module.load_state_dict(state, strict=False, assign=True)
 
 
 def merge_lora(vits: Any, changes: Checkpoint, where: Path) -> None:
@@ -364,18 +364,18 @@ def merge_lora(vits: Any, changes: Checkpoint, where: Path) -> None:
 def _read_tensors(path: Path) -> Mapping[str, Tensor]:
     """Return the tensors of a published network's file or folder."""
     if path.is_dir():
-        found = read_torch_file(path / "bigvgan_generator.pt").get("generator")
+        content = read_torch_file(path / "bigvgan_generator.pt").get("generator")
     else:
-        found = read_torch_file(path)
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
+        content = read_torch_file(path)
+    if not isinstance(content, dict) or not all(isinstance(t, Tensor) for t in content.values()):
         raise ModelError(f"'{path}' holds no network's weights; fetch it again")
-    return found
+    return content
 
 
 def _load_encoder(kind: str, folder: Path) -> Any:
     """Return the text or the speech encoder, as upstream loads it, refusing missing weights."""
-    module, found = _pretrained(kind, folder, torch_dtype=torch.float32, output_loading_info=True)
-    if missing := sorted(set(found["missing_keys"]) - {"masked_spec_embed"}):
+    module, loading = _pretrained(kind, folder, torch_dtype=torch.float32, output_loading_info=True)
+    if missing := sorted(set(loading["missing_keys"]) - {"masked_spec_embed"}):
         raise ModelError(
             f"'{folder}' lacks {len(missing)} weights that its config.json speaks of, such as "
             f"{missing[0]!r}; fetch it again"
@@ -422,13 +422,13 @@ def _plain_tensors(root: nn.Module, component: str) -> dict[str, Tensor]:
 
 def _with_weight_norm(tensors: Mapping[str, Tensor], names: Iterable[str]) -> dict[str, Tensor]:
     """Return tensors by upstream's names, folded weights as direction and length again."""
-    found = {}
+    normed = {}
     for name in names:
         if name in tensors:
-            found[name] = tensors[name]
+            normed[name] = tensors[name]
         elif name.endswith("weight_v"):
-            found[name] = tensors[name.removesuffix("_v")]
+            normed[name] = tensors[name.removesuffix("_v")]
         elif name.endswith("weight_g"):
             weight = tensors[name.removesuffix("_g")].float()
-            found[name] = torch.norm_except_dim(weight, 2, 0)
-    return found
+            normed[name] = torch.norm_except_dim(weight, 2, 0)
+    return normed

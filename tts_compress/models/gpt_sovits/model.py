@@ -57,12 +57,12 @@ class GptSovitsSpeech:
         self._official = loaded.official
         self._words = str(loaded.tokenizer.name_or_path)
         self.tts = assemble(loaded)
-        given = str(recording.resolve())
-        stated = {"ref_audio_path": given, "prompt_text": spoken or "", "batch_size": 1}
+        reference = str(recording.resolve())
+        stated = {"ref_audio_path": reference, "prompt_text": spoken or "", "batch_size": 1}
         self._inputs = asdict(options) | stated
         try:
             with self._official.running():
-                self.tts.set_ref_audio(given)
+                self.tts.set_ref_audio(reference)
         # Upstream's code and its text frontends fail in ways of their own.
         except Exception as error:
             raise ModelError(f"cannot speak by '{recording}': {reason(error)}") from error
@@ -81,9 +81,9 @@ class GptSovitsSpeech:
         drawn: list[Tensor] = []
 
         def infer(method: Any, *arguments: Any, **keywords: Any) -> Any:
-            found, counts = method(*arguments, **keywords)
-            drawn.extend(ids[-count:] for ids, count in zip(found, counts, strict=True))
-            return found, counts
+            segments, counts = method(*arguments, **keywords)
+            drawn.extend(ids[-count:] for ids, count in zip(segments, counts, strict=True))
+            return segments, counts
 
         # `run` takes the method from the object anew each time.
         with intercepted(decoder, "infer_panel_batch_infer", infer):
@@ -93,21 +93,21 @@ class GptSovitsSpeech:
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores from which each of `tokens.ids[1:]` would be drawn, `[S, 1, V]`."""
         segments = self.segments(text)
-        given = self._inputs["prompt_text"]
-        prompt = self.tts.prompt_cache["prompt_semantic"] if given else None
+        prompted = self._inputs["prompt_text"]
+        prompt = self.tts.prompt_cache["prompt_semantic"] if prompted else None
         return score_tokens(self.tts.t2s_model.model, segments, prompt, tokens)
 
     def segments(self, text: str) -> list[tuple[Tensor, Tensor]]:
         """Return phonemes `[N]` and text features `[1024, N]` of each segment, as spoken."""
-        found: list[Any] = []
+        batches: list[Any] = []
 
         def take(to_batch: Any, *arguments: Any, **keywords: Any) -> Any:
-            found.extend(to_batch(*arguments, **keywords)[0])
+            batches.extend(to_batch(*arguments, **keywords)[0])
             return [], []  # nothing is spoken
 
         with intercepted(self.tts, "to_batch", take):
             self._run(text)
-        return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in found]
+        return [(batch["all_phones"][0], batch["all_bert_features"][0]) for batch in batches]
 
     def prompt(self) -> tuple[list[int], Tensor]:
         """Return phonemes and text features `[1024, P]` of the recording's text."""
@@ -226,9 +226,9 @@ def score_tokens(
     scores = []
     with torch.no_grad():
         for (phones, bert), part in zip(segments, drawn, strict=True):
-            given = torch.cat([before.to(device), part.to(device)]).unsqueeze(0)
-            found = decoder(phones.unsqueeze(0), bert.unsqueeze(0), given)
-            scores.append(found[0, len(before) :].float().cpu())
+            sequence = torch.cat([before.to(device), part.to(device)]).unsqueeze(0)
+            logits = decoder(phones.unsqueeze(0), bert.unsqueeze(0), sequence)
+            scores.append(logits[0, len(before) :].float().cpu())
     return np.asarray(torch.cat(scores).unsqueeze(1), np.float32)
 
 
@@ -291,11 +291,11 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, GptSovi
 
     def speaking_as(self, speaking: Speaking) -> Self:
         """Return this model taking all texts for ones of a language, or with another recording."""
-        changed, language, known = super().speaking_as(speaking), speaking.language, self.speaking
-        if language in (None, known.language):
+        changed, language, present = super().speaking_as(speaking), speaking.language, self.speaking
+        if language in (None, present.language):
             return changed
-        if language not in known.languages:
-            accepted = ", ".join(map(repr, known.languages))
+        if language not in present.languages:
+            accepted = ", ".join(map(repr, present.languages))
             raise ModelError(f"{self.spec!r} does not speak {language!r}; accepted: {accepted}")
         return changed.with_options(replace(self.options, text_lang=language))
 

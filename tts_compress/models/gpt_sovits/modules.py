@@ -234,6 +234,6 @@ def _score(decoder: Any, phones: Tensor, bert: Tensor, semantic: Tensor) -> Tens
 def _with_room(held: Tensor, end: int) -> Tensor:
     """Return a tensor of more steps that begins with the held ones."""
     batch, steps, heads, width = held.shape
-    made = held.new_empty(batch, end + max(_CAPACITY, end // 2), heads, width)
-    made[:, :steps] = held
-    return made
+    longer = held.new_empty(batch, end + max(_CAPACITY, end // 2), heads, width)
+    longer[:, :steps] = held
+    return longer

@@ -85,8 +85,8 @@ class GptSovitsOptions(Options):
         """Return the languages of the texts: the one that was chosen, or all that a version has."""
         if self.text_lang not in _DETECTED:
             return (self.text_lang.removeprefix("all_"),)
-        known = ("zh", "en", "ja") if version == "v1" else ("zh", "en", "ja", "ko", "yue")
-        return tuple(name for name in known if name not in _DETECTED[self.text_lang])
+        spoken = ("zh", "en", "ja") if version == "v1" else ("zh", "en", "ja", "ko", "yue")
+        return tuple(name for name in spoken if name not in _DETECTED[self.text_lang])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,10 +176,10 @@ class GptSovitsSource:
         if self.settings is None:
             paths = self.networks().values()
             alone = ModelFiles(weights=tuple(path for path in paths if path.is_file()))
-            found = [alone, *(_folder_files(path) for path in paths if not path.is_file())]
+            listed = [alone, *(_folder_files(path) for path in paths if not path.is_file())]
             return ModelFiles(
-                weights=tuple(path for each in found for path in each.weights),
-                settings=tuple(path for each in found for path in each.settings),
+                weights=tuple(path for each in listed for path in each.weights),
+                settings=tuple(path for each in listed for path in each.settings),
             )
         for name in (WEIGHTS, SETTINGS):
             if not (self.directory / name).is_file():
@@ -189,14 +189,14 @@ class GptSovitsSource:
         return ModelFiles(weights=(self.directory / WEIGHTS,), settings=tuple(settings))
 
 
-def find_source(place: str) -> GptSovitsSource:
+def find_source(location: str) -> GptSovitsSource:
     """Return a model's files; of the clone, no more is needed than what they name in it.
 
     Args:
-        place: An artifact's folder, upstream's `tts_infer.yaml`, or the T2S model's and the
+        location: An artifact's folder, upstream's `tts_infer.yaml`, or the T2S model's and the
             synthesizer's path with a comma between, in either order.
     """
-    path = Path(place)
+    path = Path(location)
     if (path / MANIFEST_NAME).is_file():
         settings = read_settings(path / SETTINGS)
         return GptSovitsSource(
@@ -208,12 +208,12 @@ def find_source(place: str) -> GptSovitsSource:
         )
     if path.suffix in {".yaml", ".yml"}:
         named = _read_config(path)
-    elif "," in place:
-        named = _two_files(place)
+    elif "," in location:
+        named = _two_files(location)
     else:
         problem = f"holds no {MANIFEST_NAME}" if path.is_dir() else "is no GPT-SoVITS model"
         accepted = "'CONFIG.yaml', 'T2S.ckpt,SOVITS.pth' or an artifact's folder"
-        raise ModelError(f"'{place}' {problem}; give {accepted}")
+        raise ModelError(f"'{location}' {problem}; give {accepted}")
     sovits = read_sovits(named["vits"])
     version, needed = sovits.version, VERSIONS[sovits.version].symbols
     t2s = read_t2s(named["t2s"])
@@ -287,10 +287,10 @@ def _read_config(path: Path) -> dict[str, Path]:
         name = section.get(key)
         if name is not None and (not isinstance(name, str) or "\0" in name):
             raise ModelError(f"'{path}': {key} is {name!r}; give a path")
-    found = {ours: _find(path, section[key]) for ours, key in _KEYS.items() if section.get(key)}
-    for ours in {"t2s", "vits"} - found.keys():
-        found[ours] = _published(getattr(VERSIONS[version], ours))
-    return found
+    paths = {ours: _find(path, section[key]) for ours, key in _KEYS.items() if section.get(key)}
+    for ours in {"t2s", "vits"} - paths.keys():
+        paths[ours] = _published(getattr(VERSIONS[version], ours))
+    return paths
 
 
 def _find(path: Path, name: str) -> Path:
@@ -298,11 +298,11 @@ def _find(path: Path, name: str) -> Path:
     folder, clone = path.resolve().parent, os.environ.get(GPT_SOVITS.variable)
     around = [p for p in folder.parents if all((p / m).is_file() for m in GPT_SOVITS.markers)]
     places = [folder, *around[:1], *([Path(clone).expanduser().resolve()] if clone else [])]
-    for place in places:
+    for root in places:
         with suppress(OSError, RuntimeError):  # a name too long to be one, an unknown home
-            if (found := place / Path(name).expanduser()).exists():
-                return found
-    where = " or ".join(f"'{place}'" for place in places)
+            if (candidate := root / Path(name).expanduser()).exists():
+                return candidate
+    where = " or ".join(f"'{root}'" for root in places)
     raise ModelError(
         f"'{path}' names '{name}', which is not in {where}; relative names are looked for there: "
         f"name the clone by --checkout DIR or {GPT_SOVITS.variable}, or give an absolute path"

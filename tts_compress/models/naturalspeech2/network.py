@@ -202,10 +202,10 @@ class NS2Source:
         if self.is_saved:
             return self.directory / SETTINGS
         folder = self.directory.resolve()
-        for place in (folder, *folder.parents[:2]):
+        for parent in (folder, *folder.parents[:2]):
             for name in _CONFIGS:
-                if (place / name).is_file():
-                    return place / name
+                if (parent / name).is_file():
+                    return parent / name
         return None
 
     def settings(self, clone: Path) -> NS2Settings:
@@ -240,9 +240,9 @@ class NS2Source:
         return ModelFiles(weights=weights, settings=tuple(p for p in settings if p is not None))
 
 
-def find_source(place: str) -> NS2Source:
+def find_source(location: str) -> NS2Source:
     """Return the files in the folder of a checkpoint or of a saved model."""
-    source = NS2Source(directory=Path(place))
+    source = NS2Source(directory=Path(location))
     source.checkpoint()
     return source
 
@@ -288,10 +288,10 @@ def check_settings(
     try:
         _MODEL.model_validate(model)
     except ValidationError as error:
-        for found in error.errors():
-            name = ".".join(map(str, ("model", *found["loc"])))
-            missing = found["type"] == "missing"
-            value = "is missing" if missing else f"is {found['input']!r:.40}: {found['msg']}"
+        for problem in error.errors():
+            name = ".".join(map(str, ("model", *problem["loc"])))
+            missing = problem["type"] == "missing"
+            value = "is missing" if missing else f"is {problem['input']!r:.40}: {problem['msg']}"
             problems.append(f"{name} {value}")
     if not isinstance(lexicon, str) or "\0" in lexicon:
         problems.append(f"preprocess.lexicon_path is {lexicon!r}, not a file's path")
@@ -383,14 +383,14 @@ def load_networks(source: NS2Source, layers: Sequence[LayerRecord]) -> NS2Networ
 
 def fill(module: nn.Module, path: Path) -> None:
     """Give a module, which may be without memory (`meta`), the tensors of a file, in FP32."""
-    given = read_tensors(path)
-    check_finite(given.items(), path)
+    tensors = read_tensors(path)
+    check_finite(tensors.items(), path)
     wanted = module.state_dict()
     with raising(ModelError, f"'{path}' does not fit its settings", RuntimeError, TypeError):
-        for name, tensor in given.items():
+        for name, tensor in tensors.items():
             if name in wanted and tensor.is_floating_point() != wanted[name].is_floating_point():
                 raise TypeError(f"{name!r} is of type {tensor.dtype}")
-        full = {n: t.float() if t.is_floating_point() else t for n, t in given.items()}
+        full = {n: t.float() if t.is_floating_point() else t for n, t in tensors.items()}
         module.load_state_dict(full, assign=True)
 
 

@@ -119,9 +119,9 @@ class ParlerSource:
         return path
 
 
-def find_source(place: str) -> ParlerSource:
+def find_source(location: str) -> ParlerSource:
     """Return the files in a folder, or of a name on the hub, fetched where they are not here."""
-    directory = find_folder(place, "Parler-TTS", "parler-tts/parler-tts-mini-v1", _FETCHED)
+    directory = find_folder(location, "Parler-TTS", "parler-tts/parler-tts-mini-v1", _FETCHED)
     source = ParlerSource(directory=directory)
     source.check()
     return source
@@ -381,8 +381,8 @@ class ParlerSpeech:
         with model_errors(f"the model cannot read {text[:40]!r}"), quiet(), torch.inference_mode():
             scores = self.root(**inputs, decoder_input_ids=read, use_cache=False).logits
         # The text's positions come first where text and speech share the decoder's.
-        found: npt.NDArray[np.float32] = scores[:, -steps:].float().cpu().permute(1, 0, 2).numpy()
-        return np.ascontiguousarray(found)
+        logits: npt.NDArray[np.float32] = scores[:, -steps:].float().cpu().permute(1, 0, 2).numpy()
+        return np.ascontiguousarray(logits)
 
 
 class _Steps:

@@ -122,15 +122,15 @@ class PocketSource:
         return path
 
 
-def find_source(place: str) -> PocketSource:
+def find_source(location: str) -> PocketSource:
     """Return the files of a release, a folder, a configuration, or a name on the hub.
 
     Args:
-        place: One of those; a comma and the name of one of the package's voices may follow.
+        location: One of those; a comma and the name of one of the package's voices may follow.
     """
-    where, comma, voice = place.rpartition(",")
-    if not comma or Path(place).exists():
-        where, voice = place, ""
+    where, comma, voice = location.rpartition(",")
+    if not comma or Path(location).exists():
+        where, voice = location, ""
     path = Path(where)
     if path.suffix not in {".yaml", ".yml"}:
         release = releases() / f"{where}.yaml"
@@ -143,17 +143,17 @@ def find_source(place: str) -> PocketSource:
     voices = sorted(official("utils.utils")._ORIGINS_OF_PREDEFINED_VOICES)  # noqa: SLF001
     if voice and not (source.is_release and voice in voices):
         raise ModelError(
-            f"{place!r} names the voice {voice!r}; accepted, of a release of the package, are "
+            f"{location!r} names the voice {voice!r}; accepted, of a release of the package, are "
             f"{', '.join(voices)}; elsewhere give a recording"
         )
     return source
 
 
-def _folder(place: str) -> Path:
+def _folder(name: str) -> Path:
     names = ", ".join(sorted(path.stem for path in releases().glob("*.yaml")))
-    if "/" not in place and not Path(place).is_dir():
-        raise ModelError(f"no Pocket-TTS model {place!r}; give a folder, or one of {names}")
-    return find_folder(place, "Pocket-TTS", "owner/name", _FETCHED, CONFIG)
+    if "/" not in name and not Path(name).is_dir():
+        raise ModelError(f"no Pocket-TTS model {name!r}; give a folder, or one of {names}")
+    return find_folder(name, "Pocket-TTS", "owner/name", _FETCHED, CONFIG)
 
 
 def releases() -> Path:

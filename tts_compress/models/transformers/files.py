@@ -217,14 +217,14 @@ class VoiceSource:
 
     def files(self) -> ModelFiles:
         """Return the voice's files."""
-        own = list_files(self.directory)
+        listed = list_files(self.directory)
         chosen = (self.directory / name for name in self.beside)
-        settings = (*own.settings, *(path for path in chosen if path.is_file()))
+        settings = (*listed.settings, *(path for path in chosen if path.is_file()))
         if self.vocoder is None:
-            return replace(own, settings=settings)
+            return replace(listed, settings=settings)
         parts = list_files(self.vocoder)
         return ModelFiles(
-            weights=(*own.weights, *parts.weights), settings=(*settings, *parts.settings)
+            weights=(*listed.weights, *parts.weights), settings=(*settings, *parts.settings)
         )
 
     def check(self) -> None:
@@ -251,24 +251,24 @@ class VoiceSource:
         return path
 
 
-def find_source(place: str) -> VoiceSource:
+def find_source(location: str) -> VoiceSource:
     """Return the files in a folder, or of a name on the hub, fetched where they are not here.
 
     Args:
-        place: The folder or name; a comma and the vocoder's may follow, where it has one. Without,
-            it is the folder `vocoder` in the voice's, or the one of transformers' pipeline.
+        location: The folder or name; a comma and the vocoder's may follow, where it has one. It is
+            the folder `vocoder` in the voice's else, or the one of transformers' pipeline.
     """
-    own, comma, named = place.partition(",")
-    if Path(place).is_dir():
-        own, comma, named = place, "", ""
-    source = VoiceSource(directory=_fetch(own, "facebook/mms-tts-eng"))
+    folder, comma, named = location.partition(",")
+    if Path(location).is_dir():
+        folder, comma, named = location, "", ""
+    source = VoiceSource(directory=_fetch(folder, "facebook/mms-tts-eng"))
     kind, directory = source.kind, source.directory
     if kind in _VOCODERS and not (directory / VOCODER_CONFIG).is_file():
         within, (_, published) = directory / VOCODER, _VOCODERS[kind]
         default = str(within) if within.is_dir() else _stated_codec(directory) or published
         source = replace(source, vocoder=_fetch(named or default, published or "owner/name"))
     elif comma:
-        raise ModelError(f"'{own}' needs no vocoder; leave ',{named}' out")
+        raise ModelError(f"'{folder}' needs no vocoder; leave ',{named}' out")
     source.check()
     return source
 
@@ -296,6 +296,6 @@ def _read_finite(path: Path) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(values, np.float32)
 
 
-def _fetch(place: str, example: str) -> Path:
+def _fetch(name: str, example: str) -> Path:
     beside = (SPEAKER, PRESET, REFERENCE, REFERENCE_TEXT)
-    return find_folder(place, "transformers", example, (*_FETCHED, *beside))
+    return find_folder(name, "transformers", example, (*_FETCHED, *beside))
