@@ -148,11 +148,10 @@ bench-torch: $(BENCH_HOMES:%=%/.user)  ## time whole networks in torch (GPT-SoVI
 		$(home)/bin/python -m benchmarks.networks $(BENCH) \
 			--output out/bench/$(patsubst $(VENV)-%,%,$(home)).json &&) true
 
-bench-gpu: $(F5)/.user $(PARLER)/.user  ## time FP32, 16 and 8 bits on an NVIDIA GPU into eval/reports
-	$(F5)/bin/python $(INSTALL) --no-deps torchao==0.18.0
-	$(PARLER)/bin/python $(INSTALL) --no-deps torchao==0.18.0
-	$(F5)/bin/python -m benchmarks.gpu --networks dit $(BENCH)
-	$(PARLER)/bin/python -m benchmarks.gpu --networks parler-decoder $(BENCH)
+GPU_HOMES := $(filter-out $(NATURALSPEECH2),$(BENCH_HOMES))
+bench-gpu: $(GPU_HOMES:%=%/.user)  ## time FP32, 16 and 8 bits on an NVIDIA GPU into eval/reports (GPT-SoVITS: as test-…)
+	$(foreach home,$(GPU_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \
+		$(home)/bin/python -m benchmarks.gpu $(BENCH) &&) true
 
 test-gpu: $(VENV)/.developer $(F5)/.user $(PARLER)/.user  ## what needs an NVIDIA GPU, in every system at hand; skipped without one
 	$(foreach home,$(VENV) $(BENCH_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \

@@ -3,9 +3,11 @@
 import itertools
 import json
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from benchmarks.gpu.probe import CudaProbe, held_bytes
 from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network, prepare_contestant
 from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.models.gpt_sovits import loading
 
 _DEVICE = {"name": "NVIDIA X1", "capability": "9.0", "memory": "80 GiB", "cuda": "13.0"}
 
@@ -288,7 +291,7 @@ def test_the_report_is_a_table_for_each_network() -> None:
 @pytest.mark.parametrize(
     ("networks", "stem"),
     [
-        (["parler-decoder", "dit"], "gpu-nvidia-h100-80gb"),
+        (["parler-decoder", "dit", "sovits-decoder", "t2s-decoder"], "gpu-nvidia-h100-80gb"),
         (["dit"], "gpu-nvidia-h100-80gb-dit"),
     ],
 )
@@ -340,3 +343,43 @@ def test_networks_whose_package_is_missing(
     assert "'f5_tts' is not installed" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         command.main(["--rounds", "0"])
+
+
+class Decoder(nn.Module):
+    """GPT-SoVITS' language model, as far as it is opened."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        sizes = config["model"]
+        width, self.num_head = sizes["hidden_dim"], sizes["head"]
+        layer = partial(nn.TransformerEncoderLayer, width, self.num_head, 64, batch_first=True)
+        self.h = nn.Module()
+        self.h.layers = nn.ModuleList(layer() for _ in range(2))
+        self.ar_predict_layer = nn.Linear(width, sizes["vocab_size"])
+        self.t2s_transformer = object()
+
+
+def test_a_network_without_one_entrance_runs_where_its_weights_lie(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GPT-SoVITS' language model is called at two places; `meta` stands for another device."""
+
+    def official() -> Any:
+        there = SimpleNamespace(Text2SemanticDecoder=Decoder)
+        return SimpleNamespace(running=nullcontext, t2s=there)
+
+    monkeypatch.setattr(loading, "Official", official)
+    network = NETWORKS["t2s-decoder"]()
+    compiled: list[nn.Module] = []
+    monkeypatch.setattr(nn.Module, "compile", lambda m, **_: compiled.append(m))
+    root = network.root()
+    here = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"], "default")
+    assert here.step().shape == (1, 1, 1025)
+    assert compiled == [here.root.get_submodule("t2s.t2s_transformer")]
+    names = ("bf16 autocast", "fp16", "bf16", "int8")
+    rows = bench_network("t2s-decoder", _choice(*names), FakeProbe(), _silent).contestants
+    assert {row.name: row.error for row in rows} == dict.fromkeys(("fp32", *names))
+    assert all(15 < row.snr_db < 90 for row in rows[1:])
+    vars(root).pop("scripted")
+    there = prepare_contestant(network, root.to("meta"), CONTESTANTS["fp32"], "default")
+    assert there.step().device.type == "meta"

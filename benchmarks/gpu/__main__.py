@@ -14,10 +14,10 @@ from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network
 from benchmarks.networks.network import Result
 from benchmarks.report import table, write_report
 from tts_compress.environment import describe_environment
-from tts_compress.errors import EvaluationError, MissingExtraError
+from tts_compress.errors import EvaluationError, MissingExtraError, ModelError
 from tts_compress.terminal import human_bytes, progress_bars, show
 
-_NETWORKS = ("dit", "parler-decoder")
+_NETWORKS = ("dit", "parler-decoder", "t2s-decoder", "sovits-decoder")
 _HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
 
 
@@ -27,12 +27,15 @@ def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> l
         for name in named or _NETWORKS:
             try:
                 results.append(bench_network(name, choice, probe, progress.advance))
-            except MissingExtraError as error:
+            except (MissingExtraError, ModelError) as error:  # or there is no clone
                 if named:
                     raise
                 show(f"{name}: skipped: {error}")
     if not results:
-        raise EvaluationError("no network's package is installed; install the extra f5 or parler")
+        raise EvaluationError(
+            "no network's package is installed; install the extra f5 or parler, or name a clone of "
+            "GPT-SoVITS"
+        )
     return results
 
 

@@ -81,11 +81,12 @@ def prepare_contestant(
         family = "" if scheme in schemes_of(network.family) else "module:"
         own = make_scheme(network, root, family + scheme).root
     if contestant.compiled:
-        for child in own.children():
-            child.compile(dynamic=False, mode=mode)
-    placed = {name: _Placed(child, device) for name, child in own.named_children()}
+        for part in map(own.get_submodule, network.called or dict(own.named_children())):
+            part.compile(dynamic=False, mode=mode)
+    children = own.named_children()
+    placed = nn.ModuleDict({name: _Placed(child, device) for name, child in children})
     with _arithmetic(contestant, device):
-        step = network.call(nn.ModuleDict(placed))
+        step = network.call(own if network.called else placed)
     return Prepared(contestant=contestant, root=own, step=step, device=device)
 
 

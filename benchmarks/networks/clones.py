@@ -55,16 +55,19 @@ def _t2s_decoder() -> Network:
     def call(root: nn.Module) -> Step:
         transformer: Any = root.get_submodule("t2s.t2s_transformer")
         head: Any = root.get_submodule("t2s.ar_predict_layer")
-        _, keys, values = transformer.process_prompt(prompt, hidden)
+        device = next(root.parameters()).device
+        before, token = prompt.to(device), step.to(device)
+        _, keys, values = transformer.process_prompt(before, hidden.to(device))
 
         def decode() -> torch.Tensor:
             keys.length = values.length = _CACHED
-            logits: torch.Tensor = head(transformer.decode_next_token(step, keys, values)[0])
+            logits: torch.Tensor = head(transformer.decode_next_token(token, keys, values)[0])
             return logits
 
         return decode
 
-    return Network(make=make, call=call, official=as_upstream)
+    called = ("t2s.t2s_transformer",)
+    return Network(make=make, call=call, official=as_upstream, called=called)
 
 
 @network(
@@ -100,9 +103,11 @@ def _sovits_decoder() -> Network:
 
     def call(root: nn.Module) -> Step:
         decoder: Any = root.get_submodule("vits.dec")
-        return lambda: decoder(latent, g=style)
+        device = next(root.parameters()).device
+        frames, voice = latent.to(device), style.to(device)
+        return lambda: decoder(frames, g=voice)
 
-    return Network(make=make, call=call, official=as_upstream)
+    return Network(make=make, call=call, official=as_upstream, called=("vits.dec",))
 
 
 @network(

@@ -32,6 +32,10 @@ class Network:
     blocks: Callable[[nn.Module], list[nn.Module]] | None = None
     """Returns the parts to compile one by one; the items of the largest list unless given."""
 
+    called: tuple[str, ...] = ()
+    """Modules that `call` calls, with inputs on their device; unless given it calls the children of
+    a root, with inputs on the CPU."""
+
     name: str = ""
     family: str = ""
     summary: str = ""

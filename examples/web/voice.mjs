@@ -31,7 +31,8 @@ export function fetched(base) {
  * @param source the URL of the folder with `stream.json`, or a function of a file's name that returns its bytes
  * @param providers names for onnxruntime, the preferred one first
  * @returns `{ sampleRate, provider, left, speak }`, where `left` names the providers that failed, with the reason,
- *   and `speak(ids, inputs)` yields chunks of mono samples in [-1, 1], each a Float32Array
+ *   and `speak(ids, inputs)` yields chunks of mono samples in [-1, 1], each a Float32Array; `inputs` are numbers in
+ *   place of the usual ones, by the input's name, of a style also the name of a voice
  */
 export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
   const get = typeof source === "function" ? source : fetched(new URL(source, globalThis.location?.href));
@@ -40,7 +41,9 @@ export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
   for (const provider of providers) {
     try {
       const voice = await openStages(ort, config, (name) => get(name, config.sha256[name]), provider);
-      const speak = (ids, inputs) => speakStages(ort, voice, ids, inputs);
+      const speak = async function* (ids, inputs = {}) {
+        yield* speakStages(ort, voice, ids, { ...inputs, ...(await styleRows(config, get, ids, inputs)) });
+      };
       const reason = await problem(config.canary, speak);
       if (!reason) return { sampleRate: config.sample_rate, provider, left, speak };
       left.push({ provider, reason });
@@ -51,6 +54,30 @@ export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
   }
   throw new Error(left.map(({ provider, reason }) => `${provider}: ${reason}`).join("; "));
 }
+
+/** Return the row of the style file of each voice that is named, or of the usual one; numbers are left as they are. */
+async function styleRows(config, get, ids, inputs) {
+  const rows = {};
+  for (const [name, { usual, files, row }] of Object.entries(config.styles ?? {})) {
+    const wanted = inputs[name] ?? usual;
+    const counted = row && (row.of === "ids" ? ids.length : inputs[row.of]);
+    if (typeof wanted !== "string" || (counted === undefined && !(name in inputs))) continue;
+    if (counted === undefined) throw new Error(`its style follows from the number of ${row.of}: give it as an input`);
+    if (!files[wanted]) throw new Error(`there is no voice '${wanted}': ${Object.keys(files).join(", ")}`);
+    const bytes = await get(files[wanted], config.sha256[files[wanted]]);
+    const table = new Float32Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.length));
+    const [given] = config.inputs[name];
+    const size = [given].flat(Infinity).length;
+    const number = row ? Math.round((counted - row.minus) / row.per) : 0;
+    const at = size * Math.max(0, Math.min(number, table.length / size - 1));
+    rows[name] = filled(given, table.subarray(at, at + size).values());
+  }
+  return rows;
+}
+
+/** Return nested arrays of the shape of others, with numbers in turn. */
+const filled = (like, numbers) =>
+  Array.isArray(like) ? like.map((inner) => filled(inner, numbers)) : numbers.next().value;
 
 /** Open a voice in a worker, so that the page stays quick while it speaks; arguments as above, by URLs. */
 export async function openInWorker(runtime, folder, options = {}) {

@@ -185,6 +185,16 @@ def test_what_only_documents_decide_is_said_so(
     assert keys in verdicts["sherpa-onnx"]["problems"][0]
 
 
+def test_coreml_takes_no_codes(compressed: Callable[[str], Path]) -> None:
+    """Its provider lists no operators of codes: FP16 is the form for it."""
+    codes = check_runtime(open_model(compressed("int8-static")), "coreml")
+    assert {"ai.onnx.QuantizeLinear", "ai.onnx.DequantizeLinear"} <= codes.on_fallback.keys()
+    assert codes.advice == "compress the original with `--scheme fp16` for it"
+    half = check_runtime(open_model(compressed("fp16")), "coreml")
+    assert half.advice is None
+    assert not any(name.endswith("Linear") for name in half.on_fallback)
+
+
 def test_a_runtime_is_one_file(tmp_path: Path, open_graph: Callable[..., Any]) -> None:
     path = tmp_path / "mine.toml"
     text = (

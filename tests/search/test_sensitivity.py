@@ -1,5 +1,6 @@
 """Sensitivity of a tiny voice: what is measured, what is kept, what the page shows."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,14 +10,15 @@ import pytest
 
 from tts_compress.compression import compress
 from tts_compress.compression.workbench import Workbench
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.recipe import Rule, find_recipe
 from tts_compress.search.measure import Estimator, GraphComparison
-from tts_compress.search.options import SensitivityOptions
+from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import write_result
+from tts_compress.search.search import search
 from tts_compress.search.sensitivity import find_sensitivity
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
@@ -153,3 +155,18 @@ def test_a_run_goes_on_where_it_was_interrupted(
 def test_compressed_voices_are_refused(compressed: Callable[[str], Path], tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="already compressed"):
         find_sensitivity(str(compressed("int8-weight-only")), tmp_path)
+
+
+def test_codes_of_16_bits_are_refused(
+    tiny: GraphModel, quick_recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """They are computed in FP32 here, and estimated as those of 8 bits."""
+    recipe = tmp_path / "wide.toml"
+    text = quick_recipe("int8").read_text(encoding="utf-8")
+    recipe.write_text(re.sub(r"(?m)^format = .*$", 'format = "qdq16"', text), encoding="utf-8")
+    options = SensitivityOptions(recipe=recipe, texts=1)
+    with pytest.raises(RecipeError, match="format 'qdq16' is for NPUs"):
+        find_sensitivity(tiny, tmp_path, options)
+    pytest.importorskip("optuna")
+    with pytest.raises(RecipeError, match="give a recipe of format 'qdq'"):
+        search(tiny, tmp_path, SearchOptions(sensitivity=options))

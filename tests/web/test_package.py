@@ -12,9 +12,10 @@ import onnx
 import pytest
 
 from benchmarks.web.players import what_is_missing
-from tests.models.contract.conftest import make_kokoro  # noqa: F401 -- a fixture
+from tests.models.contract.conftest import make_kitten, make_kokoro  # noqa: F401 -- fixtures
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,7 +93,26 @@ def test_a_voice_that_cannot_stream_speaks_whole_texts(
     voice: Any = load(path)
     export_stream(voice, tmp_path / "out", whole=True)
     call = next(voice.calibration_calls(["Hello there."], seed=0))
-    inputs = {"style": call["style"].tolist()}
-    heard = _spoken(installed, tmp_path / "out" / "stream", call["tokens"][0].tolist(), inputs)
-    (sound,) = heard["parts"]
-    assert np.abs(np.array(sound) - voice.synthesize("Hello there.", seed=0).samples).max() < 1e-4
+    given = ("out/stream", call["tokens"][0].tolist())
+    wanted = voice.synthesize("Hello there.", seed=0).samples
+    for inputs in ({}, {"style": "af_heart"}, {"style": call["style"].tolist()}):
+        (sound,) = _spoken(installed, tmp_path / given[0], given[1], inputs)["parts"]
+        assert np.abs(np.array(sound) - wanted).max() < 1e-4
+
+
+def test_a_style_by_the_text_s_length_is_given_it(
+    installed: Path,
+    make_kitten: Callable[..., Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    voice: Any = load(make_kitten(rows=400))
+    export_stream(voice, tmp_path / "out", whole=True)
+    text, other = "Hello there, you.", "expr-voice-2-f"
+    call = next(voice.calibration_calls([text], seed=0))
+    ids, stream = call["input_ids"][0].tolist(), tmp_path / "out" / "stream"
+    heard = _spoken(installed, stream, ids, {"style": other, "characters": len(text)})
+    wanted = voice.speaking_as(Speaking(speaker=other)).synthesize(text, seed=0).samples
+    assert np.abs(np.concatenate(heard["parts"]) - wanted).max() < 1e-4
+    with pytest.raises(subprocess.CalledProcessError) as error:
+        _spoken(installed, stream, ids, {"style": other})
+    assert b"follows from the number of characters" in error.value.stderr

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from benchmarks.web.players import served, what_is_missing
 from tests.browser import Browser
+from tests.models.contract.conftest import make_kokoro  # noqa: F401 -- a fixture
+from tts_compress import compress, load
+from tts_compress.export.stream import export_stream
+from tts_compress.models.base import Speaking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 
@@ -187,3 +196,43 @@ def test_a_worker_says_the_same_and_files_are_kept(page: Path, tmp_path: Path) -
     assert heard["equal"]
     assert heard["off"] < 1e-5
     assert heard["kept"] == heard["files"]
+
+
+_BY_NAME = """(async (calls) => {
+  const { openInWorker } = await import("./voice.mjs");
+  const voice = await openInWorker("./ort/ort.wasm.min.mjs", "kokoro/stream/");
+  const sounds = [];
+  for (const [ids, inputs] of calls) {
+    const sound = [];
+    for await (const part of voice.speak(ids, inputs)) sound.push(...part);
+    sounds.push(sound);
+  }
+  voice.close();
+  return { sounds, provider: voice.provider, left: voice.left };
+})"""
+
+
+def test_a_voice_of_styles_speaks_in_int8(
+    page: Path,
+    make_kokoro: Callable[..., Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    """Kokoro's contract: a text's length chooses the row of a named voice's style."""
+    small: Any = compress(load(make_kokoro(hop=320)), scheme="int8", quality="fast")
+    export_stream(small, page / "kokoro", whole=True, force=True)
+    stated = json.loads((page / "kokoro" / "stream" / "stream.json").read_text(encoding="utf-8"))
+    assert stated["canary"]
+    calls, wanted = [], []
+    for speaker in ("af_heart", "am_adam"):
+        voice = small.speaking_as(Speaking(speaker=speaker))
+        for text in ("Hello there.", "Hello there, and thank you for listening."):
+            ids = next(voice.calibration_calls([text], seed=0))["tokens"][0].tolist()
+            calls.append([ids, {} if speaker == "af_heart" else {"style": speaker}])
+            wanted.append(voice.synthesize(text, seed=0).samples)
+    with _opened(page, tmp_path / "profile") as browser:
+        heard = browser.run(f"{_BY_NAME}({json.dumps(calls)})")
+    assert (heard["provider"], heard["left"]) == ("wasm", [])
+    for sound, right in zip(heard["sounds"], wanted, strict=True):
+        error = np.square(sound - right).mean()
+        assert error < 0.01 * np.square(right).mean()
+    assert np.square(wanted[0] - wanted[2]).mean() > 0.1 * np.square(wanted[0]).mean()

@@ -25,6 +25,8 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.errors import ModelError
+from tts_compress.models.contract.schema import StyleInput
+from tts_compress.models.contract.styles import counted_by
 from tts_compress.models.files import STREAM_NAME
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import chunk_bounds
@@ -66,6 +68,8 @@ def export_stream(
             _write(model, folder / name)
         (folder / _WEIGHTS).chmod(0o644)  # onnx makes files that only their owner can read
         content = _settings(voice, cut.stages, [name for name, _ in named])
+        if whole:
+            content["styles"] = _write_styles(voice, folder)
         content["sha256"] = {path.name: sha256_of(path) for path in sorted(folder.iterdir())}
         write_settings(content, folder / Path(STREAM_NAME).name)
     return [target / STREAM_NAME, *((target / STREAM_NAME).parent / name for name, _ in named)]
@@ -114,6 +118,30 @@ def _write(model: onnx.ModelProto, path: Path) -> None:
     """Write a graph; its weights are appended to those of the others."""
     convert_model_to_external_data(model, location=_WEIGHTS, size_threshold=_SMALLEST)
     onnx.save(model, path)
+
+
+def _write_styles(voice: OnnxVoice, folder: Path) -> dict[str, Any]:
+    """Write float32 files of a voice's styles; return them and the row that a text is given.
+
+    That is the number of what is counted, less `minus`, divided by `per`.
+    """
+    styles: dict[str, Any] = {}
+    per, added = voice.caller.token_counts()
+    for name, role in voice.parts[""].roles.items():
+        if not isinstance(role, StyleInput):
+            continue
+        files: dict[str, str] = {}
+        for speaker, array in voice.caller.styles[role].items():
+            files[speaker] = f"style{len(styles)}-{len(files)}.bin"
+            array.astype("<f4").tofile(folder / files[speaker])
+        counted, less = counted_by(role.rule)
+        row = {
+            None: None,
+            "tokens": {"of": "ids", "minus": added + less * per, "per": per},
+            "text": {"of": "characters", "minus": less, "per": 1},
+        }[counted]
+        styles[name] = {"usual": voice.speaker or next(iter(files)), "files": files, "row": row}
+    return styles
 
 
 def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any]:

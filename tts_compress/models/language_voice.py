@@ -25,7 +25,7 @@ class _SteppedVoice(OnnxVoice):
 
     def _hear(self, call: Call, heard: Mapping[str, Callable[[Any], Any]]) -> None:
         """Speak, and tell functions the outputs and tokens of their names."""
-        self._caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
+        self.caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
 
 
 class TokenVoice(_SteppedVoice):
@@ -43,7 +43,7 @@ class TokenVoice(_SteppedVoice):
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after another model's tokens."""
         steps, scores = iter(tokens.ids[1:, None]), list[npt.NDArray[np.float32]]()
-        names = {s.logits for part in self._caller.parts for s in part.table.sample.values()}
+        names = {s.logits for part in self.caller.parts for s in part.table.sample.values()}
         latest: list[Any] = [None]
 
         def told(drawn: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

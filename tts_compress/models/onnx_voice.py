@@ -66,9 +66,9 @@ class OnnxVoice(OnnxModel):
         self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
             part.path.stem: part for part in others if part.path != first.path
         }
-        self._caller = Caller(self._found, parts)
+        self.caller = Caller(self._found, parts)
         self.folder = self.contract.folder
-        self.speakers = self._caller.speakers
+        self.speakers = self.caller.speakers
         self.speaker: str | None = None
         roles = [role for part in parts for role in part.roles.values()]
         imitates = any(isinstance(role, RecordingInput) for role in roles)
@@ -132,10 +132,10 @@ class OnnxVoice(OnnxModel):
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
         """Speak a text with noise chosen by `seed`; None speaks without noise."""
-        spoken = [self._caller.speak(self._run, call) for call in self._calls(text, seed)]
+        spoken = [self.caller.speak(self._run, call) for call in self._calls(text, seed)]
         frames = self.contract.durations or ""
         durations = [s.latest[frames].reshape(-1) for s in spoken if frames in s.latest]
-        samples = np.concatenate([self._caller.samples(speech) for speech in spoken])
+        samples = np.concatenate([self.caller.samples(speech) for speech in spoken])
         return Audio(
             samples=samples.astype(np.float32),
             sample_rate=self.sample_rate,
@@ -152,13 +152,13 @@ class OnnxVoice(OnnxModel):
         if self._streamer is None:
             self._streamer = self._open_streamer()
         for call in self._calls(text, seed):
-            for coming in self._caller.rounds(self._run, call, [len(self._caller.parts) - 1]):
+            for coming in self.caller.rounds(self._run, call, [len(self.caller.parts) - 1]):
                 feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
                 yield from self._streamer.speak(feeds)
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
         audio = None if self.prompt is None else self.prompt.audio
-        return self._caller.calls(text, seed, speaker or self.speaker, audio)
+        return self.caller.calls(text, seed, speaker or self.speaker, audio)
 
     def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
@@ -202,13 +202,13 @@ class OnnxVoice(OnnxModel):
         """
         # The names alone: a session opened for them would hold every weight once more.
         names = [value.name for value in feed_noise(self.graph(part)).graph.input]
-        parts, path = self._caller.parts, self.parts[part].path
+        parts, path = self.caller.parts, self.parts[part].path
         positions = [place for place, other in enumerate(parts) if other.path == path]
         speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
             for call in self._calls(text, seed + index, speaker):
-                for coming in self._caller.rounds(self._run, call, positions):
+                for coming in self.caller.rounds(self._run, call, positions):
                     # What has been said grows: so it is seen short and long, in few rounds.
                     told = every or parts[coming.position].table.loop is None
                     if told or not coming.step & (coming.step - 1):
@@ -227,7 +227,7 @@ class OnnxVoice(OnnxModel):
 
     def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
         """Run a graph with fed noise; speakers share its session."""
-        part = self._caller.parts[position]
+        part = self.caller.parts[position]
         name = next(name for name, other in self.parts.items() if other.path == part.path)
         if name not in self._opened:
             self._opened[name] = self._open(name)
@@ -267,7 +267,7 @@ class OnnxVoice(OnnxModel):
 
     def _settings(self) -> Mapping[str, Path]:
         audio = self.prompt.audio if self.prompt else None
-        return self._found.files(self._caller.parts) | ({REFERENCE: audio} if audio else {})
+        return self._found.files(self.caller.parts) | ({REFERENCE: audio} if audio else {})
 
 
 class ContractRuntime:

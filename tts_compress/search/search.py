@@ -36,7 +36,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
-from tts_compress.recipes.recipe import Recipe, find_recipe
+from tts_compress.recipes.recipe import Recipe
 from tts_compress.search.choices import (
     BASELINE,
     Choice,
@@ -58,6 +58,7 @@ from tts_compress.search.outcome import (
     judge_words,
 )
 from tts_compress.search.sensitivity import (
+    base_recipe,
     compressible_groups,
     decisive_settings,
     find_sensitivity,
@@ -258,7 +259,7 @@ class Search:
         self._voice, self._folder, self._options = voice, folder, options
         self._sensitivity = sensitivity
         settings = options.sensitivity
-        self._recipe = find_recipe(voice.family, BASELINE, settings.recipe)
+        self._recipe = base_recipe(voice, settings)
         self._bench = Workbench(
             voice, self._recipe, calibration=settings.calibration, seed=settings.seed
         )

@@ -14,7 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.workbench import Workbench, read_texts
 from tts_compress.environment import describe_environment, installed_version
-from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.evaluation.metric import Record
 from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.folders import make_directory
@@ -23,7 +23,7 @@ from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups, find_recipe
-from tts_compress.search.choices import FLOAT32, Format, find_formats
+from tts_compress.search.choices import BASELINE, FLOAT32, Format, find_formats
 from tts_compress.search.measure import (
     Damage,
     Estimator,
@@ -127,6 +127,17 @@ def single_graph(model: Model) -> GraphModel:
     return model
 
 
+def base_recipe(voice: GraphModel, options: SensitivityOptions) -> Recipe:
+    """Return the recipe of the baseline, whose form and calibration hold for every choice."""
+    recipe = find_recipe(voice.family, BASELINE, options.recipe)
+    if recipe.format == "qdq16":
+        raise RecipeError(
+            "format 'qdq16' is for NPUs, and computed in FP32 here: neither its times nor its "
+            "estimates, which are of 8 bits, would be right; give a recipe of format 'qdq'"
+        )
+    return recipe
+
+
 def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial]:
     """Yield every group in every format that changes it.
 
@@ -175,7 +186,7 @@ class _Experiment:
     def __init__(self, voice: GraphModel, folder: Path, options: SensitivityOptions) -> None:
         self._folder, self._options = folder, options
         options.progress.advance("prepare", 0, 3)
-        recipe = find_recipe(voice.family, "int8", options.recipe)
+        recipe = base_recipe(voice, options)
         self._bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
         self._texts = short_texts(voice, recipe, options.calibration, options.texts)
         self._base = self._bench.base(recipe.format)

@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from tests.families.conformance import compressed
+from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import Prompt, Speaking, TorchModel
@@ -126,3 +127,25 @@ def test_a_voice_states_its_language(
 def test_a_voice_may_state_no_language(vits_dir: Path, edited: Callable[..., Path]) -> None:
     silent = edited(vits_dir, "tokenizer_config.json", language=None)
     assert load(f"transformers:{silent}").speaking.languages == ()
+
+
+@pytest.mark.parametrize(("scheme", "bound"), [("int8", 0.1), ("int8-weight-only", 1e-5)])
+def test_the_official_model_of_a_compressed_voice_takes_batches(
+    vits: Any, scheme: str, bound: float
+) -> None:
+    """The longer text says what it says alone; ranges of integers are those of the batch."""
+    torch = pytest.importorskip("torch")
+    model: Any = compress(vits, scheme).root()
+    model.noise_scale = model.noise_scale_duration = 0.0
+    first, second = [1, 5, 3, 7, 2, 9, 4, 8, 3, 1], [1, 6, 2, 5, 4, 3]
+    padding = [0] * (len(first) - len(second))
+    ids = torch.tensor([first, second + padding])
+    mask = torch.tensor([[1] * len(first), [1] * len(second) + padding])
+    with torch.no_grad():
+        both = model(input_ids=ids, attention_mask=mask)
+        single = [model(input_ids=torch.tensor([text])) for text in (first, second)]
+    lengths = [spoken.waveform.shape[1] for spoken in single]
+    assert both.sequence_lengths.tolist() == lengths
+    longest = max(range(2), key=lengths.__getitem__)
+    wanted = single[longest].waveform[0]
+    assert (both.waveform[longest] - wanted).abs().max() < bound * wanted.abs().max()

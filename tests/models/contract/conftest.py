@@ -55,6 +55,7 @@ def build_voice(
     *,
     metadata: dict[str, str] | None = None,
     mel: bool = False,
+    hop: int = HOP,
 ) -> onnx.ModelProto:
     """Return a graph that speaks: an embedding, two convolutions and an upsampling one.
 
@@ -64,6 +65,7 @@ def build_voice(
         output: Name of the audio.
         metadata: Properties of the file.
         mel: True to stop before the upsampling.
+        hop: Samples of a token.
     """
     g = GraphBuilder()
     g.weight("encoder.emb.weight", 200, CHANNELS)
@@ -99,15 +101,15 @@ def build_voice(
     if mel:
         g.add("Identity", [hidden], output)
     else:
-        add_upsampling(g, hidden, output)
+        add_upsampling(g, hidden, output, hop)
     result = [1, CHANNELS, "T"] if mel else ["samples"]
     return g.model(inputs, {output: result}, **(metadata or {}))
 
 
-def add_upsampling(g: GraphBuilder, hidden: str, output: str) -> None:
+def add_upsampling(g: GraphBuilder, hidden: str, output: str, hop: int = HOP) -> None:
     """Add the operators that make audio of channels."""
-    g.weight("decoder.up.weight", CHANNELS, 1, HOP)
-    g.add("ConvTranspose", [hidden, "decoder.up.weight"], "decoder.up", strides=[HOP])
+    g.weight("decoder.up.weight", CHANNELS, 1, hop)
+    g.add("ConvTranspose", [hidden, "decoder.up.weight"], "decoder.up", strides=[hop])
     g.add("Tanh", ["decoder.up"], "decoder.audio")
     g.add("Reshape", ["decoder.audio", g.constant("decoder.flat", [-1])], output)
 
@@ -177,10 +179,12 @@ def _write_symbols(folder: Path, symbols: Sequence[str], first: int = 0) -> None
 def make_kokoro(tmp_path: Path) -> Callable[..., Path]:
     """Return a function that writes a voice with Kokoro's inputs and its style file."""
 
-    def make(*, speed: int = TensorProto.FLOAT, tokens: str = "tokens", **_: Any) -> Path:
+    def make(
+        *, speed: int = TensorProto.FLOAT, tokens: str = "tokens", hop: int = HOP, **_: Any
+    ) -> Path:
         inputs: Values = {tokens: (TensorProto.INT64, [1, "L"]), "style": [1, STYLE]}
         roles = {"tokens": tokens, "style": "style", "speed": "speed"}
-        model = build_voice({**inputs, "speed": (speed, [1])}, roles, "audio")
+        model = build_voice({**inputs, "speed": (speed, [1])}, roles, "audio", hop=hop)
         path = _write(tmp_path / "kokoro", "kokoro.onnx", model)
         write_styles(path.with_name("voices-v1.0.bin"), "af_heart", "am_adam")
         return path

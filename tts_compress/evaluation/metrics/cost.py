@@ -152,6 +152,16 @@ class MemoryComparison(Pair[Memory]):
         return before / after if after > 0 else None
 
 
+class Throughput(Pair[float]):
+    """Seconds of audio that a second of synthesis makes."""
+
+    ratio: float | None = None
+    """The candidate's over the reference's: geometric mean of the runs."""
+
+    ratio_interval: tuple[float, float] | None = None
+    """Its 95 % interval, as that of times; None of too few processes."""
+
+
 class LoadTime(Record):
     """Time to open the model in processes whose imports are done, milliseconds; medians."""
 
@@ -208,9 +218,35 @@ def real_time_factor(timings: Timings) -> Rtf:
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 
 
-def throughput(timings: Timings) -> float:
-    """Return the seconds of audio that a second of synthesis makes, over all runs."""
-    return float(np.sum(timings.audio) / np.sum(timings.spent))
+def _throughput(run: Run) -> Throughput:
+    sides = [(np.array(t.audio, float), np.array(t.spent)) for t in run.timings]
+    reference, candidate = (float(audio.sum() / spent.sum()) for audio, spent in sides)
+    # Seconds for a second of audio: one that speaks longer has more to make.
+    ratio, interval = compare_times(*(spent / audio for audio, spent in sides))
+    return Throughput(
+        reference=reference, candidate=candidate, ratio=ratio, ratio_interval=interval
+    )
+
+
+def _throughput_rows(value: Throughput, _: object) -> list[Row]:
+    ratio, interval = value.ratio, value.ratio_interval
+    if ratio is None:  # an older report
+        ratio = value.candidate / value.reference
+    before, after = (
+        f"{rate:.4g} s of audio per s" if formatting.is_finite(rate) else formatting.MISSING
+        for rate in (value.reference, value.candidate)
+    )
+    shown = formatting.times_interval(ratio, interval)
+    change = formatting.times(ratio, "higher", "lower")
+    return [
+        Row(
+            label="Throughput",
+            reference=before,
+            candidate=after,
+            change=change if shown == formatting.MISSING else f"{change} (95 % interval {shown})",
+            trend=trend(*(interval or (ratio, ratio)), 1),
+        )
+    ]
 
 
 def _latencies(run: Run) -> LatencyComparison:
@@ -386,12 +422,10 @@ METRICS = (
     Metric(
         name="throughput",
         group="cost",
-        label="Throughput",
-        unit="s of audio per s",
-        direction="higher",
-        result=Pair[float],
+        result=Throughput,
         optional=True,
-        compute=partial(_of_each, throughput),
+        compute=_throughput,
+        rows=_throughput_rows,
     ),
     Metric(
         name="memory",

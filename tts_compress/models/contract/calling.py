@@ -125,7 +125,9 @@ class Caller:
         self._draws = list(dict.fromkeys(name for part in parts for name in part.table.sample))
         self._kept = {*self._draws, *(name for part in parts for name in part.joined)}
         self._kept |= {parts[-1].output} if parts[-1].table.loop else set()
-        self._styles = _read_styles(parts, explained.folders)
+        self.styles = _read_styles(parts, explained.folders)
+        """Arrays of each input that is a style, by voice."""
+
         self._speller = Speller(
             contract.tokens, contract.language, explained.folders, explained.config
         )
@@ -272,7 +274,7 @@ class Caller:
             return role.value if call.speaker is None else self.speakers[call.speaker]
         symbols = call.symbols
         if isinstance(role, StyleInput):
-            voices = self._styles[role]
+            voices = self.styles[role]
             style = voices[call.speaker or next(iter(voices))]
             return choose_row(role.rule, style, tokens=len(symbols.ids), text=symbols.characters)
         assert isinstance(role, TokensInput), f"input '{name}' has a role of its own"
@@ -295,8 +297,13 @@ class Caller:
             return len(self._speller.framed(call.symbols.ids))
         return _size_of(name, self._sizes[name], values)
 
+    def token_counts(self) -> tuple[int, int]:
+        """Return the number of tokens for each symbol, and of those that are always there."""
+        of_one, of_two = (len(self._speller.framed(range(count))) for count in (1, 2))
+        return of_two - of_one, 2 * of_one - of_two
+
     def _find_speakers(self) -> Mapping[str, int]:
-        found = _numbered(next(iter(self._styles.values()), {}))
+        found = _numbered(next(iter(self.styles.values()), {}))
         for role in (role for part in self.parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]

@@ -74,13 +74,19 @@ def choose_row(rule: str, style: Samples, *, tokens: int, text: int) -> Samples:
         tokens: Number of symbols, without what is added to them.
         text: Number of characters.
     """
-    parts = re.fullmatch(ROW, rule)
-    assert parts is not None, "the schema checks rules"
-    if parts["counted"] is None:
+    counted, less = counted_by(rule)
+    if counted is None:
         return style
-    row = (tokens if parts["counted"] == "tokens" else text) - bool(parts["less"])
+    row = (tokens if counted == "tokens" else text) - less
     chosen: Samples = style[min(max(row, 0), len(style) - 1)]
     return chosen
+
+
+def counted_by(rule: str) -> tuple[str | None, int]:
+    """Return what a rule counts, `tokens` or `text` or None, and what it takes off the number."""
+    parts = re.fullmatch(ROW, rule)
+    assert parts is not None, "the schema checks rules"
+    return parts["counted"], int(bool(parts["less"]))
 
 
 def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
