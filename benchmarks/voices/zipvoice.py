@@ -1,6 +1,6 @@
 """ZipVoice as k2-fsa exports it, and Vocos, at their true size with random weights.
 
-The networks are those of the repository k2-fsa/ZipVoice, which is no package: its folder is named in
+The networks are those of the repository k2-fsa/ZipVoice, which is no package: its folder is in
 PYTHONPATH. Inputs and outputs are those of its `onnx_export.py`, and sizes those of its
 `zipvoice_base.json`, which are the defaults of its class.
 """
@@ -123,7 +123,8 @@ def _export(network: Any, inputs: Any, axes: Any, path: Path) -> None:
     """Export a network some modules of which are scripted, which are traced before."""
     import torch
 
-    export_graph(torch.jit.trace(network, tuple(inputs.values())), inputs, axes, path, opset=13)
+    trace: Any = torch.jit.trace
+    export_graph(trace(network, tuple(inputs.values())), inputs, axes, path, opset=13)
 
 
 def _spec(work: Path) -> str:

@@ -24,6 +24,7 @@ from tts_compress.models.base import (
     Objective,
     Prompt,
     Speaking,
+    SteppedLatentModel,
     TorchModel,
 )
 from tts_compress.progress import ComponentProgress, Progress, report_message
@@ -153,7 +154,10 @@ def _record_reading(
         raise ModelError(f"models of family {model.family!r} cannot read latents again")
     latents = model.generate_latents(text, seed=seed)
     with _recording(root, recorders):
-        model.read_latents(text, latents)
+        if isinstance(model, SteppedLatentModel):
+            model.read_at_once(text, latents)
+        else:
+            model.read_latents(text, latents)
 
 
 @contextmanager
