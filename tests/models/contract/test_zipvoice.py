@@ -220,6 +220,19 @@ def test_espeak_reads_text_and_transcript_alike(copied: Callable[..., Path]) -> 
     assert call["tokens"].shape[1] > 8
 
 
+def test_streamed_sound_has_the_recordings_level(voice: Any) -> None:
+    parts = [chunk.samples for chunk in voice.stream(f"{TEXT} 9 9 20 21 9 9", seed=2)]
+    assert len(parts) > 1
+    whole = voice.synthesize(f"{TEXT} 9 9 20 21 9 9", seed=2).samples
+    assert np.allclose(np.concatenate(parts), whole, atol=1e-5)
+
+
+def test_features_that_need_too_much_memory_are_refused(copied: Callable[..., Path]) -> None:
+    stated = "recording.speech_condition.mel = { bands = 100, n_fft = 16384, hop_length = 16 }"
+    with pytest.raises(ModelError, match="features need too much memory"):
+        load(copied(stated)).synthesize(TEXT)
+
+
 def test_sherpa_onnx_speaks_an_artifact(voice: Any, files: Path, tmp_path: Path) -> None:
     """It draws noise of its own, so lengths and levels are compared; a frame more is its own."""
     client = pytest.importorskip("sherpa_onnx")

@@ -188,8 +188,8 @@ class LogMel(Config):
     Bands are as `numerics.spectra.mel_filters` has them.
     """
 
-    bands: int = Field(ge=1, le=1_024)
-    n_fft: int = Field(ge=16, le=65_536, multiple_of=2)
+    bands: int = Field(ge=1, le=512)
+    n_fft: int = Field(ge=16, le=16_384, multiple_of=2)
     hop_length: int = Field(ge=16, le=65_536)
     floor: float = Field(default=1e-5, gt=0, lt=1)
     """Magnitudes below count as this."""

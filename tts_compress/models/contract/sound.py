@@ -8,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.audio import Samples, read_wav, resample
-from tts_compress.errors import ModelError
+from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.contract.inputs import Hearing, LogMel, Recorded
 from tts_compress.models.contract.schema import Spectrum
 from tts_compress.models.files import REFERENCE, check_duration
 from tts_compress.numerics.spectra import centred_magnitudes, mel_filters
+from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes
 
 
 def read_recording(path: Path | None, stated: Recorded) -> Samples:
@@ -46,6 +47,8 @@ def hear(path: Path | None, stated: Hearing) -> tuple[Samples, float]:
 def log_mel(samples: Samples, rate: int, stated: LogMel) -> Samples:
     """Return the features of samples, shape `[frames, bands]`."""
     window, hop = stated.n_fft, stated.hop_length
+    with model_errors("the recording's features need too much memory"):
+        bounded_bytes((len(samples) // hop + 1, window), 8, MOST_ARRAY_BYTES)
     magnitudes = centred_magnitudes(samples, window, hop, mode="reflect")
     frames = max((len(samples) + hop // 2) // hop, 1)
     mel = magnitudes[:frames] @ mel_filters(rate, window, stated.bands).T
