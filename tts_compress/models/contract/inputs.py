@@ -181,7 +181,7 @@ class RecordingInput(BaseInput, Recorded):
     role: Literal["recording"]
 
 
-class LogMel(Config):
+class MelFeatures(Config):
     """The logarithm of magnitudes in mel bands, frame by frame: shape `[1, frames, bands]`.
 
     Frames are centred, in Hann's window of `n_fft` samples; there are as many as hops fit, rounded.
@@ -204,7 +204,7 @@ class Hearing(Recorded):
     level: float | None = Field(default=None, gt=0, le=1)
     """Root mean square that a quieter recording is brought up to; sound is brought down as much."""
 
-    mel: LogMel | None = None
+    mel: MelFeatures | None = None
 
 
 class StepInput(BaseInput):

@@ -59,9 +59,9 @@ def _merged(base: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     kept = [key for key in both if key != "vocabulary" and "role" not in table[key]]
     merged = base | table | {key: _merged(base[key], table[key]) for key in kept}
     with suppress(TypeError, KeyError, AttributeError):  # the schema refuses what is no table
-        graphs, changes = ({one["graph"]: one for one in t["then"]} for t in (base, table))
+        graphs, changes = ({t["graph"]: t for t in stated["then"]} for stated in (base, table))
         if len(graphs) == len(base["then"]) and changes.keys() <= graphs.keys():
-            merged["then"] = [_merged(one, changes.get(name, {})) for name, one in graphs.items()]
+            merged["then"] = [_merged(t, changes.get(name, {})) for name, t in graphs.items()]
     return merged
 
 

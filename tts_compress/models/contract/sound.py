@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tts_compress.audio import Samples, read_wav, resample
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.contract.inputs import Hearing, LogMel, Recorded
+from tts_compress.models.contract.inputs import Hearing, MelFeatures, Recorded
 from tts_compress.models.contract.schema import Spectrum
 from tts_compress.models.files import REFERENCE, check_duration
 from tts_compress.numerics.spectra import centred_magnitudes, mel_filters
@@ -44,7 +44,7 @@ def hear(path: Path | None, stated: Hearing) -> tuple[Samples, float]:
     return features[None], gain
 
 
-def log_mel(samples: Samples, rate: int, stated: LogMel) -> Samples:
+def log_mel(samples: Samples, rate: int, stated: MelFeatures) -> Samples:
     """Return the features of samples, shape `[frames, bands]`."""
     window, hop = stated.n_fft, stated.hop_length
     with model_errors("the recording's features need too much memory"):
