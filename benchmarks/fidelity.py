@@ -5,7 +5,7 @@ states the tensors that are held.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -163,10 +163,11 @@ def speak(
             first = bake(graph, tensors, held or own, path.name)
             chain = model.with_graphs({"": first}, model.manifest)
             samples = chain.synthesize(sentence.request["text"], seed=seed).samples
+        frames = (held or own).get(DURATIONS)
         audio = Audio(
             samples=np.asarray(samples, np.float32).reshape(-1),
             sample_rate=model.sample_rate,
-            durations=np.rint((held or own)[DURATIONS]).astype(np.int64).reshape(-1),
+            durations=None if frames is None else np.rint(frames).astype(np.int64).reshape(-1),
         )
         spoken.append(Spoken(audio=audio, own=own))
     return spoken
@@ -176,13 +177,20 @@ def compare(reference: Sequence[Spoken], candidate: Sequence[Spoken]) -> Fidelit
     """Return the distance from the reference of a candidate given the reference's durations."""
     pairs = zip(reference, candidate, strict=True)
     differences = [observe(before.audio, after.audio) for before, after in pairs]
+    fidelity = Fidelity(
+        snr_db=snr_db(differences),
+        log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),
+        kept_durations=None,
+        duration_change=None,
+    )
+    if any(DURATIONS not in spoken.own for spoken in reference):
+        return fidelity  # such as a language model of speech, which predicts none
     frames, own = (
         np.concatenate([spoken.own[DURATIONS].reshape(-1) for spoken in side])
         for side in (reference, candidate)
     )
-    return Fidelity(
-        snr_db=snr_db(differences),
-        log_mel_db=float(np.mean([one.spectra.distance_db for one in differences])),
+    return replace(
+        fidelity,
         # Frames are whole; seconds have rounding errors.
         kept_durations=float(np.mean(np.isclose(own, frames, rtol=1e-5, atol=0.0))),
         duration_change=float(own.sum() / frames.sum() - 1.0),

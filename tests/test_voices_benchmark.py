@@ -90,6 +90,18 @@ def test_a_chain_is_made_timed_and_compared_as_one(tmp_path: Path) -> None:
     assert measure_memory(fp32, sentences[0]).peak_bytes > 0
 
 
+def test_a_voice_that_predicts_no_durations_is_compared_by_its_sound(tmp_path: Path) -> None:
+    """As Pocket-TTS and ZipVoice do."""
+    voice = BenchVoice(name="tiny", spec=lambda _: "", held=lambda _: {})
+    path = _chain(tmp_path / "chain")
+    sentences = voice.sentences(_open(path), Lengths(seconds=(), tokens=(5,)))
+    spoken = speak(path, sentences, voice)
+    found = compare(spoken, speak(path, sentences, voice, spoken, noise=1))
+    assert found.kept_durations is None
+    assert found.duration_change is None
+    assert found.snr_db is not None
+
+
 def _branching() -> onnx.ModelProto:
     """Return a graph whose branches, too, read what is doubled: |x| doubled, plus its negative."""
     bodies = [

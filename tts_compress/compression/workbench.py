@@ -318,7 +318,7 @@ class Workbench:
             calibration = self.recipe.calibration
             if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
-                decisions = decide(graph.model, whole, self.lengths)
+                decisions = decide(graph.model, whole, self.lengths, may_keep_all=True)
                 if static_outputs(decisions):
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())

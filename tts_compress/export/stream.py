@@ -25,7 +25,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.errors import ModelError
-from tts_compress.models.contract.schema import StyleInput
+from tts_compress.models.contract.inputs import StyleInput
 from tts_compress.models.contract.styles import counted_by
 from tts_compress.models.files import STREAM_NAME
 from tts_compress.models.onnx_voice import OnnxVoice

@@ -316,6 +316,14 @@ class LatentModel(Protocol):
         """
 
 
+@runtime_checkable
+class SteppedLatentModel(LatentModel, Protocol):
+    """A model of latents that `read_latents` reads step by step, as it speaks."""
+
+    def read_at_once(self, text: str, latents: npt.NDArray[np.float32]) -> None:
+        """Read each part of a text and its latents in one call, which training records."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphPart:
     """One graph of a model, in its file or in memory."""

@@ -192,6 +192,8 @@ class OnnxModel:
             for name, source in self._settings().items():
                 (partial / name).parent.mkdir(exist_ok=True)
                 shutil.copyfile(source, partial / name)
+            for name, text in self._texts().items():
+                (partial / name).write_text(text, encoding="utf-8")
             if self.manifest is not None:
                 weights = (*graphs, *{weights.path for weights in shared.values()})
                 names = (path.relative_to(partial).as_posix() for path in weights)
@@ -220,6 +222,10 @@ class OnnxModel:
 
     def _settings(self) -> Mapping[str, Path]:
         """Return the files without weights that belong to the graphs, by their names there."""
+        return {}
+
+    def _texts(self) -> Mapping[str, str]:
+        """Return texts that belong to the graphs, by the names of their files."""
         return {}
 
 

@@ -21,8 +21,14 @@ from tts_compress.models.base import (
 )
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
-from tts_compress.models.contract.schema import Contract, RecordingInput
-from tts_compress.models.files import REFERENCE, STREAM_NAME, find_prompt, read_header
+from tts_compress.models.contract.schema import Contract
+from tts_compress.models.files import (
+    REFERENCE,
+    REFERENCE_TEXT,
+    STREAM_NAME,
+    find_prompt,
+    read_header,
+)
 from tts_compress.models.onnx_model import OnnxModel, Opened
 from tts_compress.models.speakers import find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
@@ -70,9 +76,7 @@ class OnnxVoice(OnnxModel):
         self.folder = self.contract.folder
         self.speakers = self.caller.speakers
         self.speaker: str | None = None
-        roles = [role for part in parts for role in part.roles.values()]
-        imitates = any(isinstance(role, RecordingInput) for role in roles)
-        self.prompt = find_prompt(self._found.folders[-1]) if imitates else None
+        self.prompt = find_prompt(self._found.folders[-1]) if self.contract.imitates else None
 
     def _explain(self, path: Path) -> Explained:
         """Return the contract, and the first graph as it explains it."""
@@ -102,10 +106,11 @@ class OnnxVoice(OnnxModel):
     def speaking_as(self, speaking: Speaking) -> Self:
         """Return this voice speaking as one of its speakers, or like a recording."""
         changed: dict[str, Any] = {}
-        audio = speaking.prompt.audio if speaking.prompt and self.prompt else None
-        if audio is not None:
-            read_header(audio)
-            changed["prompt"] = Prompt(audio=audio)
+        if (prompt := speaking.prompt) and self.prompt and (prompt.audio or prompt.text):
+            if prompt.audio is not None:
+                read_header(prompt.audio)
+            audio = prompt.audio or self.prompt.audio
+            changed["prompt"] = Prompt(audio=audio, text=prompt.text)
         if speaking.speaker is not None:
             changed["speaker"] = find_speaker(self.speakers, speaking.speaker, self.spec)
         return self._with(**changed) if changed else self
@@ -154,11 +159,11 @@ class OnnxVoice(OnnxModel):
         for call in self._calls(text, seed):
             for coming in self.caller.rounds(self._run, call, [len(self.caller.parts) - 1]):
                 feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
-                yield from self._streamer.speak(feeds)
+                for chunk in self._streamer.speak(feeds):
+                    yield replace(chunk, samples=chunk.samples * np.float32(call.gain))
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
-        audio = None if self.prompt is None else self.prompt.audio
-        return self.caller.calls(text, seed, speaker or self.speaker, audio)
+        return self.caller.calls(text, seed, speaker or self.speaker, self.prompt or Prompt())
 
     def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
@@ -268,6 +273,10 @@ class OnnxVoice(OnnxModel):
     def _settings(self) -> Mapping[str, Path]:
         audio = self.prompt.audio if self.prompt else None
         return self._found.files(self.caller.parts) | ({REFERENCE: audio} if audio else {})
+
+    def _texts(self) -> Mapping[str, str]:
+        text = self.prompt.text if self.prompt else None
+        return {REFERENCE_TEXT: f"{text}\n"} if text else {}
 
 
 class ContractRuntime:

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 from tts_compress.audio import Audio
 from tts_compress.config import IDS, data_names
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.contract.calling import to_samples
+from tts_compress.models.contract.sound import to_samples
 from tts_compress.models.graph_file import read_graph
 from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.flow import Flow, Pace, Run, chunk_ends

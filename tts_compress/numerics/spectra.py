@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log2
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -67,11 +67,25 @@ def slaney_spectrum(
     Returns:
         Shape `[frames, bands]`.
     """
-    padded = np.pad(samples, window // 2)
+    power = np.square(centred_magnitudes(samples, window, hop, mode="constant"))
+    return np.asarray(power @ slaney_filters(sample_rate, window, bands).T)
+
+
+def centred_magnitudes(
+    samples: npt.NDArray[np.float32], window: int, hop: int, *, mode: Literal["constant", "reflect"]
+) -> npt.NDArray[np.float64]:
+    """Return the magnitudes of centred frames in Hann's window, shape `[frames, window // 2 + 1]`.
+
+    Args:
+        samples: Shape `[T]`, at least one.
+        window: Samples of a frame, even.
+        hop: Samples from one frame to the next.
+        mode: What is around the samples: zeros, or their reflection.
+    """
+    padded = np.pad(samples, window // 2, mode=mode)
     frames = np.lib.stride_tricks.sliding_window_view(padded, window)[::hop]
     taper = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(window) / window)
-    power = np.square(np.abs(np.fft.rfft(frames * taper, axis=1)))
-    return np.asarray(power @ slaney_filters(sample_rate, window, bands).T)
+    return np.asarray(np.abs(np.fft.rfft(frames * taper, axis=1)))
 
 
 def _triangles(

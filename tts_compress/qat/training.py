@@ -24,6 +24,7 @@ from tts_compress.models.base import (
     Objective,
     Prompt,
     Speaking,
+    SteppedLatentModel,
     TorchModel,
 )
 from tts_compress.progress import ComponentProgress, Progress, report_message
@@ -152,8 +153,9 @@ def _record_reading(
     if not isinstance(model, LatentModel):
         raise ModelError(f"models of family {model.family!r} cannot read latents again")
     latents = model.generate_latents(text, seed=seed)
+    read = model.read_at_once if isinstance(model, SteppedLatentModel) else model.read_latents
     with _recording(root, recorders):
-        model.read_latents(text, latents)
+        read(text, latents)
 
 
 @contextmanager
@@ -173,8 +175,7 @@ class CallRecorder:
     def __init__(self, objective: Objective, *, most: int, seed: int = 0) -> None:
         self.objective = objective
         self._kept: list[tuple[int, Call]] = []
-        self._most = most
-        self._seen = 0
+        self._most, self._seen = most, 0
         self._random = random.Random(seed)  # noqa: S311  no secret
 
     @property
@@ -317,11 +318,10 @@ def module_task(
     if len(batches) < 2:
         raise RecipeError(f"{len(batches)} batches to train on; give 2 or more: one is held out")
     inputs = [tree_map(_cloned, _as_call(batch)) for batch in batches]
-    first, tensors = _take_apart(inputs[0])
-    if not tensors:
+    if not (first := _take_apart(inputs[0]))[1]:
         raise RecipeError("a batch holds no tensor; give what the module is called with")
     for number, batch in enumerate(inputs):
-        if _take_apart(batch)[0] != first:
+        if _take_apart(batch)[0] != first[0]:
             raise RecipeError(
                 f"batch {number} and batch 0 differ in more than the values of their tensors; "
                 "give all of one structure, with the same other arguments"
@@ -481,8 +481,8 @@ def _chunks(inputs: Any) -> Iterator[Any]:
     Chunks need no context where the original is called with them, too: at a chunk's ends teacher
     and student get the same silence. The last chunk may begin inside of the one before.
     """
-    lengths = [leaf.shape[-1] for leaf in tree_flatten(inputs)[0] if _has_frames(leaf)]
-    length = max(lengths, default=0)
+    leaves = filter(_has_frames, tree_flatten(inputs)[0])
+    length = max((leaf.shape[-1] for leaf in leaves), default=0)
     if length <= _CHUNK_FRAMES:
         yield inputs
         return

@@ -17,8 +17,8 @@ from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import Prompt
-from tts_compress.models.contract.calling import read_recording
-from tts_compress.models.contract.schema import RecordingInput
+from tts_compress.models.contract.inputs import RecordingInput
+from tts_compress.models.contract.sound import read_recording
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.torch_noise import paired_noise
 

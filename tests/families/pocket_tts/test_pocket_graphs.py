@@ -83,6 +83,7 @@ def test_a_flow_is_followed_in_as_many_steps_as_its_graph_repeats(
     contract = tmp_path / "two" / "contract.toml"
     text = contract.read_text("utf-8").replace("flow.latent =", "repeat = 2\nflow.latent =")
     text = text.replace("scale = 0.83666", 'scale = 0.5, next = "latent"')
+    text = text.replace('input.s = { role = "constant", value = 0 }', 'input.s.role = "time"')
     contract.write_text(text, encoding="utf-8")
     voice: Any = load(tmp_path / "two" / graph.name)
     calls = voice.calibration_calls([TEXT], seed=2, part="flow_lm_flow", every=True)
@@ -92,6 +93,7 @@ def test_a_flow_is_followed_in_as_many_steps_as_its_graph_repeats(
     one: Any = load(graph)
     whole = next(one.calibration_calls([TEXT], seed=2, part="flow_lm_flow"))["x"]
     assert np.allclose(first["x"] / 0.5, whole / 0.83666, atol=1e-5)
+    assert (float(first["s"]), float(second["s"])) == (0, 0.5)  # of its own loop, not of speech's
     with torch.no_grad():
         flow = root.flow_lm.flow_net(first["c"], first["s"], first["t"], first["x"])
     assert torch.allclose(second["x"], first["x"] + flow / 2, atol=1e-5)

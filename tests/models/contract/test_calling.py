@@ -14,8 +14,9 @@ from tests.models.contract.conftest import build_vocoder, build_vocos
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models import load
-from tts_compress.models.contract.calling import cast, to_samples
+from tts_compress.models.contract.calling import cast
 from tts_compress.models.contract.schema import Spectrum
+from tts_compress.models.contract.sound import to_samples
 from tts_compress.models.feeds import GraphInput
 
 

@@ -1,7 +1,7 @@
 """Calls of the graphs that speak a text: their inputs, what flows between them, and the sound."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -9,31 +9,31 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.audio import Samples, read_wav, resample
+from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError, model_errors
-from tts_compress.models.contract.reading import Explained, Part, loops_of
-from tts_compress.models.contract.sampling import draw_tokens
-from tts_compress.models.contract.schema import (
+from tts_compress.models.base import Prompt
+from tts_compress.models.contract.inputs import (
     TOKENS,
     Input,
     NoiseInput,
     OutputInput,
     RecordingInput,
-    Size,
     SpeakerInput,
-    Spectrum,
     StateInput,
     StepInput,
     StyleInput,
     TokensInput,
-    Until,
     ValueInput,
     source_of,
 )
+from tts_compress.models.contract.reading import Explained, Part, loops_of
+from tts_compress.models.contract.sampling import draw_tokens
+from tts_compress.models.contract.schema import GraphTable, Size, Until
+from tts_compress.models.contract.sound import hear, read_recording, to_samples
 from tts_compress.models.contract.styles import Folders, choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
-from tts_compress.models.files import REFERENCE, check_duration
+from tts_compress.models.files import REFERENCE_TEXT
 from tts_compress.models.speakers import NO_SPEAKERS
 from tts_compress.onnx.session import Feeds
 from tts_compress.reading import MOST_ARRAY_BYTES, bounded_bytes
@@ -64,6 +64,14 @@ class Call:
     seed: Seed
     speaker: str | None
     recording: Path | None = None
+    transcript: tuple[int, ...] = ()
+    """Symbols of what the recording says, where the voice is told them."""
+
+    heard: Mapping[str, Samples] = field(default_factory=dict)
+    """What graphs are given of the recording, by name."""
+
+    gain: float = 1.0
+    """Multiplies the sound."""
 
 
 Run = Callable[[int, Feeds, Seed], list[Any]]
@@ -118,7 +126,7 @@ class Caller:
     """Runs the graphs of a voice one after the other, each as often as its contract states."""
 
     def __init__(self, explained: Explained, parts: tuple[Part, ...]) -> None:
-        contract = explained.contract
+        self._contract = contract = explained.contract
         self._sizes, self._until = contract.size, contract.until
         self.parts = parts
         self._loops = tuple(loops_of(parts))
@@ -134,14 +142,35 @@ class Caller:
         self.speakers = self._find_speakers()
 
     def calls(
-        self, text: str, seed: int | None, speaker: str | None, recording: Path | None
+        self, text: str, seed: int | None, speaker: str | None, prompt: Prompt
     ) -> Iterator[Call]:
         """Yield the calls that speak a text."""
         if seed is not None and seed < 0:
             raise TTSCompressError(f"seed {seed} is negative; give 0 or a larger integer")
-        for index, symbols in enumerate(self._speller.calls(text)):
-            call_seed = None if seed is None else (seed, index)
-            yield Call(symbols=symbols, seed=call_seed, speaker=speaker, recording=recording)
+        spelled = self._speller.calls(text)
+        heard = {n: hear(prompt.audio, stated) for n, stated in self._contract.recording.items()}
+        whole = Call(
+            symbols=spelled[0],
+            seed=None,
+            speaker=speaker,
+            recording=prompt.audio,
+            transcript=self._transcript(prompt.text),
+            heard={name: features for name, (features, _) in heard.items()},
+            gain=min((gain for _, gain in heard.values()), default=1.0),
+        )
+        for index, symbols in enumerate(spelled):
+            yield replace(whole, symbols=symbols, seed=None if seed is None else (seed, index))
+
+    def _transcript(self, text: str | None) -> tuple[int, ...]:
+        """Return the symbols of what the recording says, where an input is given them."""
+        if all(role.role != "transcript" for part in self.parts for role in part.roles.values()):
+            return ()
+        if text is None:
+            raise ModelError(
+                f"the voice is told what its recording says; put it in {REFERENCE_TEXT} beside its "
+                "graphs, or give it (--reference-text)"
+            )
+        return tuple(number for symbols in self._speller.calls(text) for number in symbols.ids)
 
     def _feeds(self, speech: Saying, position: int, step: int, number: int) -> Feeds:
         """Return the values of a graph's own inputs.
@@ -164,8 +193,11 @@ class Caller:
             elif source is not None:
                 value = latest[source]
             elif isinstance(role, StepInput):
-                longest = self._until[part.table.loop].longest if part.table.loop else 1
-                value = step if role.role == "step" else max(part.table.repeat, longest)
+                rounds = part.table.repeat
+                if rounds == 1 and part.table.loop:
+                    rounds = self._until[part.table.loop].longest
+                times = {"step": step, "steps": rounds, "time": _time(part.table, step, rounds)}
+                value = times[role.role]
             elif isinstance(role, RecordingInput):
                 value = read_recording(call.recording, role)
             elif isinstance(role, NoiseInput):
@@ -173,19 +205,36 @@ class Caller:
                 value = role.scale * _noise(role, self._shape(role, call, latest), seed)
             else:
                 value = self._value(name, role, call, latest)
+            if isinstance(role, OutputInput):
+                value = self._arranged(value, role, expected, speech)
             feeds[name] = _as_input(value, expected, source)
         return feeds
 
+    def _arranged(
+        self, value: Any, role: OutputInput, expected: GraphInput, speech: Saying
+    ) -> npt.NDArray[Any]:
+        """Return an output cut or filled up to sizes, with its axes in order, and scaled."""
+        call, latest = speech.call, speech.latest
+        array: npt.NDArray[Any] = np.asarray(value)
+        with model_errors(f"no input '{expected}' can be made of shape {list(array.shape)}"):
+            if role.skip is not None:
+                array = array[:, self._size(role.skip, call, latest) :]
+            if role.pad is not None:
+                missing = self._size(role.pad, call, latest) - array.shape[1]
+                array = np.pad(array, [(0, missing * (axis == 1)) for axis in range(array.ndim)])
+            array = array.transpose(role.order) if role.order else array
+        return array if role.scale == 1 else array * array.dtype.type(role.scale)
+
     def speak(self, run: Run, call: Call, listen: Listener = lambda *_: None) -> Saying:
         """Return what all graphs returned; a listener is told all of it, and may change it."""
-        speech = Saying(run, call, listen)
+        speech = Saying(run, call, listen, dict(call.heard))
         for _ in self._walk(speech):
             pass
         return speech
 
     def rounds(self, run: Run, call: Call, positions: Collection[int]) -> Iterator[Round]:
         """Yield each run of one graph, which may have several positions, before it is."""
-        for coming in self._walk(Saying(run, call)):
+        for coming in self._walk(Saying(run, call, latest=dict(call.heard))):
             if coming.position in positions:
                 yield coming
                 if coming.is_last and coming.position == max(positions):
@@ -197,9 +246,8 @@ class Caller:
         if last.output not in latest:
             return np.zeros(0, np.float32)  # speech ended before it began
         if last.table.spectrum is not None:
-            return to_samples(
-                last.table.spectrum, [latest[name] for name in last.table.spectrum.outputs]
-            )
+            outputs = [latest[name] for name in last.table.spectrum.outputs]
+            return to_samples(last.table.spectrum, outputs) * np.float32(speech.call.gain)
         rounds = speech.rounds.get(last.output, [latest[last.output]])
         samples: Samples = np.concatenate(
             [np.reshape(r, -1) for r in rounds or [latest[last.output][:0]]]
@@ -209,7 +257,7 @@ class Caller:
                 f"output '{last.output}' is {samples.dtype}; audio is real numbers from -1 to 1: "
                 "name the output that is audio as 'output', or export the graph so"
             )
-        return samples
+        return samples if speech.call.gain == 1 else samples * samples.dtype.type(speech.call.gain)
 
     def _walk(self, speech: Saying) -> Iterator[Round]:
         """Yield each run of all graphs before it is; its results are there by the next."""
@@ -250,8 +298,9 @@ class Caller:
             seed = call.seed and (*call.seed, *([position, number] if position or number else []))
             yield Round(position, number, feeds, seed, is_last and inner + 1 == times)
             returned = dict(zip(part.returns, speech.run(position, feeds, seed), strict=True))
+            passed = _time(part.table, inner + 1, times) - _time(part.table, inner, times)
             moved = part.table.flow.items()
-            returned |= {n: feeds[f.input] + returned[f.output] / times for n, f in moved}
+            returned |= {n: feeds[f.input] + returned[f.output] * passed for n, f in moved}
             speech.put(part, returned)
             for name, sample in part.table.sample.items():
                 drawn = speech.rounds[name]
@@ -278,8 +327,9 @@ class Caller:
             style = voices[call.speaker or next(iter(voices))]
             return choose_row(role.rule, style, tokens=len(symbols.ids), text=symbols.characters)
         assert isinstance(role, TokensInput), f"input '{name}' has a role of its own"
-        if role.role == "tokens":
-            return self._speller.framed(symbols.ids)
+        if role.role in {"tokens", "transcript"}:
+            ids = symbols.ids if role.role == "tokens" else call.transcript
+            return self._speller.framed(ids)
         if role.role == "tones":
             return self._speller.framed(symbols.tones, tones=True)
         size = self._size(role.size, call, values)
@@ -350,6 +400,11 @@ def _size_of(name: str, size: Size, values: Made) -> int:
     return size.plus - (-int(length) // size.hop)
 
 
+def _time(table: GraphTable, step: int, rounds: int) -> float:
+    """Return the time of a flow before a round, 0 to 1."""
+    return table.shift * step / (rounds + (table.shift - 1) * step)
+
+
 def _is_over(until: Until, speech: Saying) -> bool:
     """Return True if what was returned or drawn last ends a loop."""
     value = np.reshape(speech.latest[until.output or ""], -1)[:1]
@@ -370,21 +425,6 @@ def _state(role: StateInput, expected: GraphInput, part: Part, speech: Saying, s
     return np.full(shape, role.fill or 0, expected.dtype)
 
 
-def read_recording(path: Path | None, role: RecordingInput) -> Samples:
-    """Return the samples of the recording that a voice speaks like, shape `[T]`."""
-    if path is None:
-        raise ModelError(
-            f"the voice speaks like a recording, and there is none; put {REFERENCE} beside its "
-            "graphs, or give one (--reference)"
-        )
-    check_duration(path, (0, role.longest_s))
-    audio = read_wav(path)
-    samples = resample(audio.samples, audio.sample_rate, role.rate)
-    if not samples.size or not np.isfinite(samples).all():
-        raise ModelError(f"'{path}' is empty or holds values that are not finite; record it again")
-    return samples
-
-
 def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
     """Return a value with the graph's type and number of axes; missing ones come first."""
     array = cast(value, expected, source)
@@ -398,16 +438,21 @@ def _as_input(value: Any, expected: GraphInput, source: str | None) -> npt.NDArr
 
 
 def _noise(role: NoiseInput, shape: tuple[int, ...], seed: Seed) -> Samples:
-    """Return noise that is equal at equal times, along the last axis, for any length."""
+    """Return noise that is equal at equal times for any length.
+
+    Times are along the last axis whose size follows from something, else along the last axis.
+    """
     if seed is None:
         return np.zeros(shape, np.float32)
     generator = np.random.default_rng(seed)
-    turned = (shape[-1], *shape[:-1])
+    named = [axis for axis, size in enumerate(role.shape) if isinstance(size, str)]
+    axis = named[-1] if named else -1
+    turned = np.moveaxis(np.empty(shape, bool), axis, 0).shape
     if role.distribution == "uniform":
         values = generator.random(turned, np.float32)
     else:
         values = generator.standard_normal(turned, np.float32)
-    return np.ascontiguousarray(np.moveaxis(values, 0, -1))
+    return np.ascontiguousarray(np.moveaxis(values, 0, axis))
 
 
 def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np.generic]:
@@ -434,44 +479,3 @@ def cast(value: Any, expected: GraphInput, source: str | None) -> npt.NDArray[np
         wrong = array[~kept].flat[0]
         raise ModelError(f"{named} is {wrong!s:.40}, which input '{expected}' does not hold")
     return changed
-
-
-def to_samples(stated: Spectrum, outputs: Sequence[npt.NDArray[Any]]) -> Samples:
-    """Return the sound of spectra.
-
-    Overlapping windowed frames are added and divided by the sum of the squared windows, as torch
-    and sherpa-onnx do.
-
-    Args:
-        stated: The contract's table.
-        outputs: What its form names, each of shape `[1, n_fft / 2 + 1, T]`.
-
-    Returns:
-        Shape `[(T - 1) * hop_length]` where frames are centred, else with `n_fft` more.
-    """
-    spectra = _complex(stated.form, [np.asarray(output)[0] for output in outputs]).T
-    if stated.normalized:
-        spectra = spectra * np.float32(np.sqrt(stated.n_fft))
-    frames = np.fft.irfft(spectra, n=stated.n_fft, axis=1)
-    window = np.ones(stated.n_fft)
-    if stated.window == "hann":
-        window = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(stated.n_fft) / stated.n_fft)
-    length = stated.n_fft + (len(frames) - 1) * stated.hop_length
-    sound, weights = np.zeros(length), np.zeros(length)
-    for number, frame in enumerate(frames):
-        span = slice(number * stated.hop_length, number * stated.hop_length + stated.n_fft)
-        sound[span] += frame * window
-        weights[span] += window**2
-    sound = np.divide(sound, weights, out=sound, where=weights > np.finfo(np.float32).tiny)
-    cut = stated.n_fft // 2 if stated.center else 0
-    return sound[cut : length - cut].astype(np.float32)
-
-
-def _complex(form: str, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    """Return the complex spectra that a graph's outputs stand for."""
-    first, second, *rest = parts
-    if form == "real-imaginary":
-        return np.asarray(first + 1j * second)
-    if form == "magnitude-phase":
-        return np.asarray(first * np.exp(1j * second))
-    return np.asarray(first * (second + 1j * rest[0]))

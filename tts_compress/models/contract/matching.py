@@ -6,11 +6,11 @@ from fnmatch import fnmatchcase
 import numpy as np
 
 from tts_compress.errors import RecipeError
-from tts_compress.models.contract.schema import Input, StateInput, ValueInput
+from tts_compress.models.contract.inputs import Input, StateInput, ValueInput
 from tts_compress.models.feeds import GraphInput
 
-_WHOLE = frozenset({"tokens", "tones", "lengths", "speaker"})
-_REAL = frozenset({"style", "noise", "recording"})
+_WHOLE = frozenset({"tokens", "tones", "lengths", "transcript", "speaker"})
+_REAL = frozenset({"style", "noise", "recording", "time"})
 
 
 def match_inputs(

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from itertools import groupby
@@ -11,22 +12,24 @@ from typing import Any
 from tts_compress.config import data_file, data_names, parse_config, read_table
 from tts_compress.errors import ModelError, RecipeError, TTSCompressError
 from tts_compress.models.base import GraphPart
-from tts_compress.models.contract.matching import match_inputs
-from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.schema import (
+from tts_compress.models.contract.inputs import (
     LEADING_ROLES,
     LOOPED_ROLES,
     ROLES,
+    Input,
+    OutputInput,
+    StateInput,
+    StyleInput,
+    source_of,
+)
+from tts_compress.models.contract.matching import match_inputs
+from tts_compress.models.contract.piper_file import PiperFile
+from tts_compress.models.contract.schema import (
     Contract,
     Follower,
     GraphTable,
-    Input,
-    OutputInput,
     Spectrum,
-    StateInput,
-    StyleInput,
     names_read,
-    source_of,
 )
 from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 from tts_compress.models.feeds import GraphInput, graph_inputs
@@ -54,7 +57,12 @@ def _merged(base: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     ]
     # A table of another role, or of symbols, is another table.
     kept = [key for key in both if key != "vocabulary" and "role" not in table[key]]
-    return base | table | {key: _merged(base[key], table[key]) for key in kept}
+    merged = base | table | {key: _merged(base[key], table[key]) for key in kept}
+    with suppress(TypeError, KeyError, AttributeError):  # the schema refuses what is no table
+        graphs, changes = ({t["graph"]: t for t in stated["then"]} for stated in (base, table))
+        if len(graphs) == len(base["then"]) and changes.keys() <= graphs.keys():
+            merged["then"] = [_merged(t, changes.get(name, {})) for name, t in graphs.items()]
+    return merged
 
 
 def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) -> Any:
@@ -156,7 +164,7 @@ def following_parts(
 ) -> Iterator[Part]:
     """Yield the graphs that run behind the first one, explained, in their order."""
     before = leading
-    outputs = {*leading.signature.outputs, *leading.values}
+    outputs = {*contract.recording, *leading.signature.outputs, *leading.values}
     for table in contract.then:
         path = find_file(table.graph, folders[:1])
         path = leading.path if path == leading.path.absolute() else path
@@ -201,7 +209,8 @@ def _part(
     if wrong := {flow.input for flow in table.flow.values()} - roles.keys():
         raise RecipeError(f"{prefix} has no input {wrong.pop()!r} that a flow could move")
     if table.loop is None:
-        own += [role.next for role in roles.values()]
+        drawn = {None, *table.flow, *table.sample}
+        own += [role.next for role in roles.values() if role.next not in drawn]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
     own += spectrum.outputs if spectrum is not None else ()
     returns = [name for name in dict.fromkeys(own) if name is not None]

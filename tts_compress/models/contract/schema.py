@@ -1,4 +1,4 @@
-"""Schema of a contract: how texts become tokens, and what each input of a graph is given."""
+"""Schema of a contract: how texts become tokens, and how graphs are run one after the other."""
 
 import re
 from collections.abc import Iterator
@@ -7,196 +7,20 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile
-
-Names: TypeAlias = tuple[str, ...]
-
-FileName: TypeAlias = Annotated[str, Field(pattern=r"^([^/\\.][^/\\]*/)?[^/\\]+$", max_length=200)]
-"""Name of a file beside the graph, or in a folder there; may hold `*`, and then is the first one
-that fits."""
+from tts_compress.models.contract.inputs import (
+    TOKENS,
+    FileName,
+    Hearing,
+    Input,
+    Names,
+    StyleInput,
+    sizes_read,
+    source_of,
+)
 
 _Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
-_Sizes: TypeAlias = tuple[Annotated[int, Field(ge=0)] | str, ...]
 
-TOKENS = "tokens"
-"""Size that is the number of tokens."""
-
-ROW = r"^voice(\[len\((?P<counted>tokens|text)\)(?P<less> - 1)?\])?$"
-"""Rules that choose a style: the whole array of a voice, or the row of a number of tokens or of
-characters of the text; the last row where there are not as many."""
-
-
-class BaseInput(Config):
-    """Keys that every table has."""
-
-    names: Names = ()
-    """Other names that exports give this input."""
-
-    optional: bool = False
-    """True where graphs may lack it."""
-
-    axes: int | None = None
-    """Number of axes it must have; by default any."""
-
-    type: str | None = None
-    """Type it must have, such as `int32`; by default any that holds its values."""
-
-    next: str | None = None
-    """Output of a graph of its loop, or a drawn token, that takes its place in the next round."""
-
-
-class TokensInput(BaseInput):
-    """The tokens themselves, what the lexicon states of each, their number, or ones for each."""
-
-    role: Literal["tokens", "tones", "lengths", "mask"]
-    size: str = TOKENS
-    """Number of ones of a mask, or what a length is: of the tokens, or a size of the contract."""
-
-
-class StyleInput(BaseInput):
-    """An array of the voice that speaks; the voices are the speakers."""
-
-    role: Literal["style"]
-    file: FileName | tuple[FileName, ...]
-    """An `.npz` of arrays by voice, one array as `numpy.save` writes it, a `.json` for each voice,
-    or float32 values without a header, voice after voice."""
-
-    key: str | None = None
-    """Name of the array in the `.json` of a voice: a table of its `dims` and `data`."""
-
-    rule: str = Field(
-        default="voice", pattern=ROW.replace("?P<counted>", "").replace("?P<less>", "")
-    )
-    shape: tuple[int, ...] = ()
-    """Shape of one voice's array, 0 where any size above 1 will do; without a header it must be
-    stated."""
-
-    speakers: Names = ()
-    """Names of the voices of a file without a header; by default their numbers."""
-
-
-class SpeakerInput(BaseInput):
-    """Number of the speaker."""
-
-    role: Literal["speaker"]
-    count: int = Field(default=1, ge=1, le=65_536)
-    speakers: Names | dict[str, int] = ()
-    """Names, in the order of their numbers, or with these; by default the numbers."""
-
-    value: int = Field(default=0, ge=0, lt=65_536)
-    """The number where none was chosen, and of a voice of one."""
-
-
-class ValueInput(BaseInput):
-    """Numbers that are always the same."""
-
-    role: Literal["speed", "scales", "constant"]
-    value: float | tuple[float, ...]
-    """NaN stands for what begins a sequence, in some systems."""
-
-    quiet: _Number | tuple[_Number, ...] | None = None
-    """The numbers that turn noise off; by default the same."""
-
-    shape: _Sizes = ()
-    """Sizes of its axes, as those of noise; several numbers are those along the last. By default as
-    many axes as the graph wants."""
-
-    @model_validator(mode="after")
-    def _check_shape(self) -> "ValueInput":
-        for numbers in (self.value, self.quiet):
-            if self.shape and isinstance(numbers, tuple) and self.shape[-1] != len(numbers):
-                raise ValueError(f"shape: its last size must be {len(numbers)}, of as many numbers")
-        return self
-
-
-class NoiseInput(BaseInput):
-    """Random values."""
-
-    role: Literal["noise"]
-    shape: tuple[int | str, ...] = Field(min_length=1)
-    """Sizes of its axes: numbers, `"tokens"`, or names of the contract's sizes."""
-
-    distribution: Literal["normal", "uniform"] = "normal"
-    """Normal of deviation 1, or uniform in [0, 1)."""
-
-    scale: _Number = Field(default=1.0, ge=0)
-    """Multiplies them."""
-
-
-class OutputInput(BaseInput):
-    """An output of a graph before this one, or a token that was drawn of one."""
-
-    role: Literal["output"]
-    output: str | None = None
-    """Its name; by default the input's own."""
-
-    join: int | None = Field(default=None, ge=-8, lt=8)
-    """Axis along which the values of all rounds of a loop are joined; by default it is the last."""
-
-
-class StateInput(BaseInput):
-    """A value that a graph carries from one run to the next, such as keys and values of attention.
-
-    It begins with an output of that name of a graph before, else with numbers.
-    """
-
-    role: Literal["state"]
-    output: str | None = None
-    """The output that returns as it; by default of the input's own name."""
-
-    shape: tuple[Annotated[int, Field(ge=0)], ...] = ()
-    """Shape that it begins with; by default the graph's, free sizes being 1 for the first axis and
-    0 for others."""
-
-    fill: float | None = None
-    """The number that it begins with; by default 0. Where shape or number is stated, no output of a
-    graph before is taken."""
-
-
-class RecordingInput(BaseInput):
-    """Samples of the recording that the voice speaks like."""
-
-    role: Literal["recording"]
-    rate: int = Field(ge=1_000, le=192_000)
-    """Samples per second that it is given, Hz."""
-
-    longest_s: float = Field(default=30.0, gt=0, le=600)
-
-
-class StepInput(BaseInput):
-    """Number of the round of a loop, from 0, or the number of rounds."""
-
-    role: Literal["step", "steps"]
-
-
-Input: TypeAlias = Annotated[
-    TokensInput
-    | StyleInput
-    | SpeakerInput
-    | ValueInput
-    | NoiseInput
-    | OutputInput
-    | StateInput
-    | RecordingInput
-    | StepInput,
-    Field(discriminator="role"),
-]
-
-LEADING_ROLES = (
-    *("tokens", "tones", "lengths", "mask", "style", "speaker", "recording"),
-    *("speed", "scales", "constant", "noise", "state"),
-)
-"""Roles of inputs of the graph that comes first."""
-
-LOOPED_ROLES = (*LEADING_ROLES, "step", "steps")
-ROLES = (*LOOPED_ROLES, "output")
-
-
-def source_of(name: str, role: Input, step: int = 0) -> str | None:
-    """Return the output that an input is given in a round of a loop; None for other values."""
-    if step and role.next is not None:
-        return role.next
-    return role.output or name if isinstance(role, OutputInput | StateInput) else None
-
+_IMITATED = ("recording", "transcript")
 
 MOST_ID = 10**9 - 1
 """Largest id of a symbol, of nine digits."""
@@ -349,7 +173,8 @@ class Sample(Config):
 class EulerStep(Config):
     """A value moved along a flow by Euler's method: an input, plus the output's share of a round.
 
-    All rounds of its graph's `repeat` together take the time from 0 to 1.
+    All rounds of its graph's `repeat` together take the time from 0 to 1. It may be an input's
+    `next`.
     """
 
     input: str
@@ -394,6 +219,10 @@ class GraphTable(Config):
     repeat: int = Field(default=1, ge=1, le=1_000)
     """Number of rounds of a loop of this graph alone."""
 
+    shift: float = Field(default=1.0, gt=0, le=100)
+    """Changes the times of the rounds, of equal steps t, into s·t / (1 + (s - 1)·t): below 1 the
+    first rounds are closer together."""
+
     loop: str | None = None
     """Name of the loop, a table of `until`, that it runs in, with its neighbours of the same."""
 
@@ -437,6 +266,9 @@ class Contract(GraphTable, ConfigFile):
     size: dict[str, Size] = Field(default_factory=dict)
     """Sizes that follow from what graphs returned, by name."""
 
+    recording: dict[str, Hearing] = Field(default_factory=dict)
+    """What is heard of the recording, by the names that inputs and sizes read it under."""
+
     then: tuple[Follower, ...] = ()
     """Graphs beside it that run behind it, in this order; the last one returns audio."""
 
@@ -457,6 +289,12 @@ class Contract(GraphTable, ConfigFile):
         return (self.input, *(table for table in others if isinstance(table, dict)))
 
     @property
+    def imitates(self) -> bool:
+        """True if it speaks like a recording."""
+        tables = (table for tables in self.inputs for table in tables.values())
+        return bool(self.recording) or any(table.role in _IMITATED for table in tables)
+
+    @property
     def prompts(self) -> frozenset[str]:
         """Outputs of tokens that count as drawn; what decides them keeps FP32, as of durations."""
         samples = (s for table in (self, *self.then) for s in table.sample.values())
@@ -471,20 +309,12 @@ class Contract(GraphTable, ConfigFile):
         styles = {table.file for table in tables if isinstance(table, StyleInput)}
         if len(styles) > 1 or (styles and any(table.role == "speaker" for table in tables)):
             raise ValueError("input: one file of styles, or a speaker, chooses the voice")
-        for size in (size for table in tables for size in _sizes(table)):
+        for size in (size for table in tables for size in sizes_read(table)):
             if size != TOKENS and size not in self.size:
                 raise ValueError(f"input: no size is named {size!r}; add a table [size.{size}]")
         if self.tokens.source == "espeak" and self.language is None:
             raise ValueError("language: source 'espeak' needs one, such as 'en-us'")
         return self
-
-
-def _sizes(table: Input) -> Iterator[str]:
-    """Yield the names of the sizes that an input needs."""
-    if isinstance(table, NoiseInput | ValueInput):
-        yield from (size for size in table.shape if isinstance(size, str))
-    elif isinstance(table, TokensInput):
-        yield table.size
 
 
 def names_read(contract: Contract, loop: str | None) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, model_errors, raising
-from tts_compress.models.contract.schema import ROW, StyleInput
+from tts_compress.models.contract.inputs import ROW, StyleInput
 from tts_compress.models.feeds import UNREADABLE, is_array, open_arrays, read_array
 from tts_compress.models.files import read_json
 from tts_compress.reading import open_file

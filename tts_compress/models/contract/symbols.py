@@ -47,6 +47,7 @@ _MOST_BYTES = 1 << 27
 _WORD = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[^\w\s]")
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 _DIGITS = re.compile(r"\d{1,9}")
+_SYMBOL = re.compile(r"(?:(.*)[ \t])?\s*(\d{1,9})\s*")
 _ID = re.compile(r"(\d{1,9})(?:/(\d{1,9}))?")
 _CHARACTERS = 0x110000
 """Characters that Unicode has room for."""
@@ -245,10 +246,10 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         return dict(table)
     vocabulary = {}
     for number, line in enumerate(_lines(path), 1):
-        symbol, _, identifier = line.rpartition(" ")
-        if not _DIGITS.fullmatch(identifier.strip()):
+        parts = _SYMBOL.fullmatch(line)
+        if parts is None:
             raise ModelError(f"'{path}', line {number}: {line[:40]!r} is no 'symbol id'")
-        vocabulary[symbol.strip() or " "] = int(identifier)
+        vocabulary[(parts[1] or "").strip() or " "] = int(parts[2])
     return vocabulary
 
 

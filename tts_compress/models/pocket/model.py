@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.base import Reading, check_text
+from tts_compress.models.base import Objective, Reading, check_text
 from tts_compress.models.files import REFERENCE, check_duration, read_tensors, write_recording
 from tts_compress.models.pocket import FAMILY
 from tts_compress.models.pocket.network import (
@@ -85,33 +85,76 @@ class PocketSpeech:
 
     def read(self, text: str, latents: Latents) -> Reading:
         """Return the answers to these latents, by the official step with noise of zero."""
-        width, shape = self.root.flow_lm.ldim, latents.shape
-        starts = np.flatnonzero(np.isnan(latents).any(-1)) if shape[1:] == (width,) else np.empty(0)
-        if not len(starts) or starts[0]:
-            raise ModelError(f"latents of shape {shape} are not ones of this model")
-        parts = iter(np.split(latents, starts[1:]))
         answers: list[tuple[Tensor, Tensor]] = []
         scores: list[Tensor] = []
         root = copy.copy(self.root)
 
-        @torch.no_grad()
-        def answer(state: Any, longest: int, _: int, queue: Any, __: Any) -> None:
-            rows = next(parts, np.empty((0, 1), np.float32))
-            if not 0 < len(rows) <= longest:
-                raise ModelError(f"{len(rows)} latents are not ones of this text")
-            for row in torch.split(torch.from_numpy(rows).to(root.device), 1):
+        def answer(state: Any, rows: Tensor) -> None:
+            for row in torch.split(rows, 1):
                 step = root._run_flow_lm_and_increment_step  # noqa: SLF001
                 latent, _ = step(model_state=state, backbone_input_latents=row[None])
                 answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
-            queue.put(None)
 
-        with hooked(root.flow_lm.out_eos, scores.append), paired_noise(None):
-            root._autoregressive_generation = with_noise_of_this_thread(answer)  # noqa: SLF001
-            self._exhaust(root, text)
-        if len(answers) != len(latents):
-            raise ModelError(f"the latents are not ones of {text[:40]!r}")
+        with hooked(root.flow_lm.out_eos, scores.append):
+            self._read(root, text, latents, answer)
         after, stops = (torch.cat(column).cpu().numpy() for column in zip(*answers, strict=True))
         return Reading(latents=after, stop=stops, threshold=root.eos_threshold)
+
+    def read_at_once(self, text: str, latents: Latents) -> None:
+        """Read each part's text and latents in one call of `flow_lm.backbone`."""
+        root, waiting = copy.copy(self.root), list[Tensor]()
+        lm = root.flow_lm
+
+        def hold(*, model_state: Any, text_tokens: Tensor) -> None:
+            del model_state
+            waiting.append(lm.conditioner(text_tokens))
+
+        def answer(state: Any, rows: Tensor) -> None:
+            read, embedded = (
+                lm.input_linear(torch.where(rows.isnan(), lm.bos_emb, rows)),
+                waiting[-1],
+            )
+            count = len(rows) + embedded.shape[1]
+            # What the package has made room for, up to here: the whole is kept for training.
+            short = {name: dict(kept) for name, kept in state.items()}
+            for kept in short.values():
+                kept["cache"] = kept["cache"][:, :, : int(kept["offset"].reshape(-1)[0]) + count]
+            lm.backbone(read[None], embedded, rows[None], short)
+
+        root._run_flow_lm_and_increment_step = hold  # noqa: SLF001
+        self._read(root, text, latents, answer)
+
+    def _read(
+        self, root: Any, text: str, latents: Latents, answer: Callable[[Any, Tensor], None]
+    ) -> None:
+        """Read a text by the official code, and have a function read the latents of each part.
+
+        Args:
+            root: A copy of the object, which is changed.
+            text: What the latents say.
+            latents: Shape `[S, D]`.
+            answer: Is given the state behind the text, and the part's latents.
+        """
+        width, shape = root.flow_lm.ldim, latents.shape
+        starts = np.flatnonzero(np.isnan(latents).any(-1)) if shape[1:] == (width,) else np.empty(0)
+        if not len(starts) or starts[0]:
+            raise ModelError(f"latents of shape {shape} are not ones of this model")
+        parts, counts = iter(np.split(latents, starts[1:])), list[int]()
+
+        @torch.no_grad()
+        def read(state: Any, longest: int, _: int, queue: Any, __: Any) -> None:
+            rows = next(parts, np.empty((0, 1), np.float32))
+            if not 0 < len(rows) <= longest:
+                raise ModelError(f"{len(rows)} latents are not ones of this text")
+            answer(state, torch.from_numpy(rows).to(root.device))
+            counts.append(len(rows))
+            queue.put(None)
+
+        with paired_noise(None):
+            root._autoregressive_generation = with_noise_of_this_thread(read)  # noqa: SLF001
+            self._exhaust(root, text)
+        if sum(counts) != len(latents):
+            raise ModelError(f"the latents are not ones of {text[:40]!r}")
 
     def _exhaust(self, root: Any, text: str) -> None:
         check_text(text)
@@ -212,6 +255,18 @@ class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks])
     def read_latents(self, text: str, latents: Latents) -> Reading:
         """Return the answers to latents that another model spoke."""
         return self._spoken_by.read(text, latents)
+
+    def read_at_once(self, text: str, latents: Latents) -> None:
+        """Read latents as training records it: a part's text and latents in one call."""
+        self._spoken_by.read_at_once(text, latents)
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return the objectives of training, in the order data flows."""
+        return (
+            Objective(module="flow_lm", method="backbone", loss="mse", reads=True),
+            Objective(module="flow_lm.flow_net", loss="mse"),
+            Objective(module="mimi.decoder", loss="waveform"),
+        )
 
     def _named_voice(self) -> str:
         """Return the package's voice that was chosen, or its default for a release; else none."""

@@ -109,16 +109,24 @@ class Decision(LayerRecord):
 
 
 def decide(
-    model: onnx.ModelProto, recipe: Recipe, lengths: Collection[str] = frozenset()
+    model: onnx.ModelProto,
+    recipe: Recipe,
+    lengths: Collection[str] = frozenset(),
+    *,
+    may_keep_all: bool = False,
 ) -> list[Decision]:
-    """Return a decision for every operator with weights, and for every other one a rule names."""
+    """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Raises:
+        QuantizationError: Nothing is compressed, and `may_keep_all` is False.
+    """
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
     phases = phase_outputs(graph)
     every = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
     decisions = [decision for decision in every if decision is not None]
-    if all(decision.weights == Weights.FLOAT32 for decision in decisions):
+    if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions

@@ -1,0 +1,253 @@
+"""Inputs of graphs in a contract: the roles that explain them, and what each role states."""
+
+from collections.abc import Iterator
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, model_validator
+
+from tts_compress.config import Config
+
+Names: TypeAlias = tuple[str, ...]
+
+FileName: TypeAlias = Annotated[str, Field(pattern=r"^([^/\\.][^/\\]*/)?[^/\\]+$", max_length=200)]
+"""Name of a file beside the graph, or in a folder there; may hold `*`, and then is the first one
+that fits."""
+
+_Number: TypeAlias = Annotated[float, Field(allow_inf_nan=False)]
+_Sizes: TypeAlias = tuple[Annotated[int, Field(ge=0)] | str, ...]
+
+TOKENS = "tokens"
+"""Size that is the number of tokens."""
+
+ROW = r"^voice(\[len\((?P<counted>tokens|text)\)(?P<less> - 1)?\])?$"
+"""Rules that choose a style: the whole array of a voice, or the row of a number of tokens or of
+characters of the text; the last row where there are not as many."""
+
+
+class BaseInput(Config):
+    """Keys that every table has."""
+
+    names: Names = ()
+    """Other names that exports give this input."""
+
+    optional: bool = False
+    """True where graphs may lack it."""
+
+    axes: int | None = None
+    """Number of axes it must have; by default any."""
+
+    type: str | None = None
+    """Type it must have, such as `int32`; by default any that holds its values."""
+
+    next: str | None = None
+    """Output of a graph of its loop, or a drawn token, that takes its place in the next round."""
+
+
+class TokensInput(BaseInput):
+    """The tokens, what the lexicon states of each, their number, or ones for each.
+
+    A transcript is the tokens of what is said in the recording.
+    """
+
+    role: Literal["tokens", "tones", "lengths", "mask", "transcript"]
+    size: str = TOKENS
+    """Number of ones of a mask, or what a length is: of the tokens, or a size of the contract."""
+
+
+class StyleInput(BaseInput):
+    """An array of the voice that speaks; the voices are the speakers."""
+
+    role: Literal["style"]
+    file: FileName | tuple[FileName, ...]
+    """An `.npz` of arrays by voice, one array as `numpy.save` writes it, a `.json` for each voice,
+    or float32 values without a header, voice after voice."""
+
+    key: str | None = None
+    """Name of the array in the `.json` of a voice: a table of its `dims` and `data`."""
+
+    rule: str = Field(
+        default="voice", pattern=ROW.replace("?P<counted>", "").replace("?P<less>", "")
+    )
+    shape: tuple[int, ...] = ()
+    """Shape of one voice's array, 0 where any size above 1 will do; without a header it must be
+    stated."""
+
+    speakers: Names = ()
+    """Names of the voices of a file without a header; by default their numbers."""
+
+
+class SpeakerInput(BaseInput):
+    """Number of the speaker."""
+
+    role: Literal["speaker"]
+    count: int = Field(default=1, ge=1, le=65_536)
+    speakers: Names | dict[str, int] = ()
+    """Names, in the order of their numbers, or with these; by default the numbers."""
+
+    value: int = Field(default=0, ge=0, lt=65_536)
+    """The number where none was chosen, and of a voice of one."""
+
+
+class ValueInput(BaseInput):
+    """Numbers that are always the same."""
+
+    role: Literal["speed", "scales", "constant"]
+    value: float | tuple[float, ...]
+    """NaN stands for what begins a sequence, in some systems."""
+
+    quiet: _Number | tuple[_Number, ...] | None = None
+    """The numbers that turn noise off; by default the same."""
+
+    shape: _Sizes = ()
+    """Sizes of its axes, as those of noise; several numbers are those along the last. By default as
+    many axes as the graph wants."""
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "ValueInput":
+        for numbers in (self.value, self.quiet):
+            if self.shape and isinstance(numbers, tuple) and self.shape[-1] != len(numbers):
+                raise ValueError(f"shape: its last size must be {len(numbers)}, of as many numbers")
+        return self
+
+
+class NoiseInput(BaseInput):
+    """Random values."""
+
+    role: Literal["noise"]
+    shape: tuple[int | str, ...] = Field(min_length=1)
+    """Sizes of its axes: numbers, `"tokens"`, or names of the contract's sizes."""
+
+    distribution: Literal["normal", "uniform"] = "normal"
+    """Normal of deviation 1, or uniform in [0, 1)."""
+
+    scale: _Number = Field(default=1.0, ge=0)
+    """Multiplies them."""
+
+
+class OutputInput(BaseInput):
+    """An output of a graph before this one, a token that was drawn of one, or a `[recording.…]`."""
+
+    role: Literal["output"]
+    output: str | None = None
+    """Its name; by default the input's own."""
+
+    join: int | None = Field(default=None, ge=-8, lt=8)
+    """Axis along which the values of all rounds of a loop are joined; by default it is the last."""
+
+    skip: str | None = None
+    """A size: so many of the first frames are left out, along the second axis."""
+
+    pad: str | None = None
+    """A size: zeros are put behind the frames, along the second axis, until there are so many."""
+
+    order: tuple[Annotated[int, Field(ge=0, lt=8)], ...] = ()
+    """Its axes in the order in which the input has them."""
+
+    scale: _Number = 1.0
+    """Multiplies it."""
+
+
+class StateInput(BaseInput):
+    """A value that a graph carries from one run to the next, such as keys and values of attention.
+
+    It begins with an output of that name of a graph before, else with numbers.
+    """
+
+    role: Literal["state"]
+    output: str | None = None
+    """The output that returns as it; by default of the input's own name."""
+
+    shape: tuple[Annotated[int, Field(ge=0)], ...] = ()
+    """Shape that it begins with; by default the graph's, free sizes being 1 for the first axis and
+    0 for others."""
+
+    fill: float | None = None
+    """The number that it begins with; by default 0. Where shape or number is stated, no output of a
+    graph before is taken."""
+
+
+class Recorded(Config):
+    """Samples of the recording that a voice speaks like."""
+
+    rate: int = Field(ge=1_000, le=192_000)
+    """Samples per second that it is given, Hz."""
+
+    longest_s: float = Field(default=30.0, gt=0, le=600)
+
+
+class RecordingInput(BaseInput, Recorded):
+    """The samples as an input."""
+
+    role: Literal["recording"]
+
+
+class MelFeatures(Config):
+    """The logarithm of magnitudes in mel bands, frame by frame: shape `[1, frames, bands]`.
+
+    Frames are centred, in Hann's window of `n_fft` samples; there are as many as hops fit, rounded.
+    Bands are as `numerics.spectra.mel_filters` has them.
+    """
+
+    bands: int = Field(ge=1, le=512)
+    n_fft: int = Field(ge=16, le=16_384, multiple_of=2)
+    hop_length: int = Field(ge=16, le=65_536)
+    floor: float = Field(default=1e-5, gt=0, lt=1)
+    """Magnitudes below count as this."""
+
+    scale: _Number = 1.0
+    """Multiplies the logarithm."""
+
+
+class Hearing(Recorded):
+    """What graphs are given of the recording under a name: samples `[1, T]`, or features."""
+
+    level: float | None = Field(default=None, gt=0, le=1)
+    """Root mean square that a quieter recording is brought up to; sound is brought down as much."""
+
+    mel: MelFeatures | None = None
+
+
+class StepInput(BaseInput):
+    """Number of the round of a loop, from 0, the number of rounds, or a flow's time, 0 to 1."""
+
+    role: Literal["step", "steps", "time"]
+
+
+Input: TypeAlias = Annotated[
+    TokensInput
+    | StyleInput
+    | SpeakerInput
+    | ValueInput
+    | NoiseInput
+    | OutputInput
+    | StateInput
+    | RecordingInput
+    | StepInput,
+    Field(discriminator="role"),
+]
+
+LEADING_ROLES = (
+    *("tokens", "tones", "lengths", "mask", "transcript", "style", "speaker", "recording"),
+    *("speed", "scales", "constant", "noise", "state"),
+)
+"""Roles of inputs of the graph that comes first."""
+
+LOOPED_ROLES = (*LEADING_ROLES, "step", "steps", "time")
+ROLES = (*LOOPED_ROLES, "output")
+
+
+def source_of(name: str, role: Input, step: int = 0) -> str | None:
+    """Return the output that an input is given in a round of a loop; None for other values."""
+    if step and role.next is not None:
+        return role.next
+    return role.output or name if isinstance(role, OutputInput | StateInput) else None
+
+
+def sizes_read(table: Input) -> Iterator[str]:
+    """Yield the names of the sizes that an input needs."""
+    if isinstance(table, NoiseInput | ValueInput):
+        yield from (size for size in table.shape if isinstance(size, str))
+    elif isinstance(table, TokensInput):
+        yield table.size
+    elif isinstance(table, OutputInput):
+        yield from filter(None, (table.skip, table.pad))
