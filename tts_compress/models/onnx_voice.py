@@ -117,12 +117,16 @@ class OnnxVoice(OnnxModel):
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights; where the contract names them, in its order."""
-        found = super().components()
+        components = super().components()
         named = self.contract.components
         if not named:
-            return found
-        listed = {name: replace(found[name], role=named[name]) for name in named if name in found}
-        return listed | {name: found[name] for name in self.parts if name}
+            return components
+        listed = {
+            name: replace(components[name], role=named[name])
+            for name in named
+            if name in components
+        }
+        return listed | {name: components[name] for name in self.parts if name}
 
     def describe(self) -> Mapping[str, Any]:
         """Return properties that `inspect` shows beside the components."""
@@ -208,7 +212,7 @@ class OnnxVoice(OnnxModel):
         # The names alone: a session opened for them would hold every weight once more.
         names = [value.name for value in feed_noise(self.graph(part)).graph.input]
         parts, path = self.caller.parts, self.parts[part].path
-        positions = [place for place, other in enumerate(parts) if other.path == path]
+        positions = [number for number, other in enumerate(parts) if other.path == path]
         speakers = speakers_in_turn(self)
         for index, text in enumerate(texts):
             speaker = speakers[index % len(speakers)] if speakers else None
@@ -266,9 +270,9 @@ class OnnxVoice(OnnxModel):
 
     def _open(self, part: str) -> Opened:
         """Open a graph with fed noise."""
-        found = self.parts[part]
+        opened = self.parts[part]
         graph = feed_noise(self.graph(part))
-        return self.sessions.open(graph, found.spec, briefly=True), found.returns
+        return self.sessions.open(graph, opened.spec, briefly=True), opened.returns
 
     def _settings(self) -> Mapping[str, Path]:
         audio = self.prompt.audio if self.prompt else None

@@ -353,12 +353,12 @@ class Caller:
         return of_two - of_one, 2 * of_one - of_two
 
     def _find_speakers(self) -> Mapping[str, int]:
-        found = _numbered(next(iter(self.styles.values()), {}))
+        speakers = _numbered(next(iter(self.styles.values()), {}))
         for role in (role for part in self.parts for role in part.roles.values()):
             if isinstance(role, SpeakerInput):
                 names = role.speakers or [str(number) for number in range(role.count)]
-                found = names if isinstance(names, dict) else _numbered(names)
-        return MappingProxyType(found) if len(found) > 1 else NO_SPEAKERS
+                speakers = names if isinstance(names, dict) else _numbered(names)
+        return MappingProxyType(speakers) if len(speakers) > 1 else NO_SPEAKERS
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:

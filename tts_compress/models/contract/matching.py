@@ -17,7 +17,7 @@ def match_inputs(
     tables: Mapping[str, Input],
     inputs: Mapping[str, GraphInput],
     prefix: str,
-    place: str,
+    section: str,
     accepted: Iterable[str],
 ) -> dict[str, Input]:
     """Return the tables by the graph's own names of its inputs."""
@@ -33,15 +33,15 @@ def match_inputs(
         if name not in roles:
             raise RecipeError(
                 f"{prefix} input '{expected}' of the graph is unexplained; add a table "
-                f"[{place}.{name}] with a role ({', '.join(accepted)})"
+                f"[{section}.{name}] with a role ({', '.join(accepted)})"
             )
         if roles[name].role not in accepted:
             raise RecipeError(
-                f"{prefix} [{place}.{name}] has the role '{roles[name].role}', which only graphs "
+                f"{prefix} [{section}.{name}] has the role '{roles[name].role}', which only graphs "
                 "that run behind another can have"
             )
         if problem := _type_problem(roles[name], expected):
-            raise RecipeError(f"{prefix} [{place}.{name}] {problem}")
+            raise RecipeError(f"{prefix} [{section}.{name}] {problem}")
     return roles
 
 

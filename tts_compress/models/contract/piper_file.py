@@ -132,8 +132,8 @@ class PiperFile:
             return [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
         except ImportError as error:  # Chinese, Japanese and Thai have phonemizers of their own
             extra = primary_language(language)
-            known = extra if extra in _PHONEMIZERS else "piper"
-            raise MissingExtraError(error.name or "piper", known) from error
+            capability = extra if extra in _PHONEMIZERS else "piper"
+            raise MissingExtraError(error.name or "piper", capability) from error
         except OSError as error:  # the Chinese one downloads its network at first
             raise ModelError(
                 f"piper's phonemizer for {language!r} cannot be opened: {reason(error)}; it "

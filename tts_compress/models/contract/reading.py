@@ -46,8 +46,8 @@ def read_contract_table(path: Path) -> dict[str, Any]:
     if base is None:
         return table
     if base not in data_names(SHIPPED):
-        known = ", ".join(data_names(SHIPPED))
-        raise RecipeError(f"'{path}': no shipped contract is named {base!r:.60}; known: {known}")
+        names = ", ".join(data_names(SHIPPED))
+        raise RecipeError(f"'{path}': no shipped contract is named {base!r:.60}; known: {names}")
     return _merged(read_contract_table(data_file(SHIPPED, base)), table)
 
 
@@ -203,17 +203,17 @@ def _part(
     if not signature.outputs:
         raise RecipeError(f"{prefix} has no outputs; give one that returns audio or features")
     states = [source_of(n, role) for n, role in roles.items() if isinstance(role, StateInput)]
-    own = [table.output or signature.outputs[0], *states]
-    own += [sample.logits for sample in table.sample.values()]
-    own += [flow.output for flow in table.flow.values()]
+    outputs = [table.output or signature.outputs[0], *states]
+    outputs += [sample.logits for sample in table.sample.values()]
+    outputs += [flow.output for flow in table.flow.values()]
     if wrong := {flow.input for flow in table.flow.values()} - roles.keys():
         raise RecipeError(f"{prefix} has no input {wrong.pop()!r} that a flow could move")
     if table.loop is None:
         drawn = {None, *table.flow, *table.sample}
-        own += [role.next for role in roles.values() if role.next not in drawn]
+        outputs += [role.next for role in roles.values() if role.next not in drawn]
     spectrum = _named_outputs(table.spectrum, signature, prefix)
-    own += spectrum.outputs if spectrum is not None else ()
-    returns = [name for name in dict.fromkeys(own) if name is not None]
+    outputs += spectrum.outputs if spectrum is not None else ()
+    returns = [name for name in dict.fromkeys(outputs) if name is not None]
     for name in returns:
         if name not in signature.outputs:
             has = ", ".join(signature.outputs)
@@ -236,10 +236,10 @@ def _part(
 def steering(parts: Sequence[Part], contract: Contract) -> Iterator[Part]:
     """Yield graphs marked by whether what they return decides what is said, and when it ends."""
     ends = {n: until.output for n, until in contract.until.items() if until.output is not None}
-    last = max((place for place, part in enumerate(parts) if part.table.loop in ends), default=-1)
-    for place, part in enumerate(parts):
-        is_sound = place == len(parts) - 1 and ends.get(part.table.loop or "") not in part.values
-        yield replace(part, steers=place <= last and not is_sound)
+    last = max((number for number, part in enumerate(parts) if part.table.loop in ends), default=-1)
+    for number, part in enumerate(parts):
+        is_sound = number == len(parts) - 1 and ends.get(part.table.loop or "") not in part.values
+        yield replace(part, steers=number <= last and not is_sound)
 
 
 def loops_of(parts: Iterable[Part]) -> Iterator[tuple[str | None, list[int]]]:
@@ -337,8 +337,8 @@ def is_explained(path: Path) -> bool:
 def is_stated(path: Path) -> bool:
     """Return True if the contract beside a graph explains its inputs."""
     try:
-        own = _own_contract(path)
-        return own is not None and bool(explain(own, path, read_signature(path)))
+        contract = _own_contract(path)
+        return contract is not None and bool(explain(contract, path, read_signature(path)))
     except (TTSCompressError, OSError):
         return False
 
@@ -349,27 +349,27 @@ def find_contract(path: Path) -> Explained:
     Of several shipped ones whose inputs fit the one is taken whose other files lie there.
     """
     signature = read_signature(path)
-    if (own := _own_contract(path)) is not None:
-        return explain(own, path, signature)
+    if (stated := _own_contract(path)) is not None:
+        return explain(stated, path, signature)
     fitting = []
     for name in data_names(SHIPPED):
         try:
             fitting.append(explain(data_file(SHIPPED, name), path, signature))
         except (RecipeError, ModelError):
             continue
-    whole = [found for found in fitting if _is_whole(found)]
+    whole = [explained for explained in fitting if _is_whole(explained)]
     if len(whole) == 1 or len(fitting) == 1:
         return (whole or fitting)[0]
     if fitting:
-        names = " and ".join(found.contract.name for found in fitting)
+        names = " and ".join(explained.contract.name for explained in fitting)
         raise ModelError(
             f"the inputs of '{path}' fit the contracts {names}; put its style file or vocoder "
             f'beside it, or a {CONTRACT_NAME} with `base = "{fitting[0].contract.name}"`'
         )
-    given = ", ".join(map(str, signature.inputs.values())) or "none"
+    inputs = ", ".join(map(str, signature.inputs.values())) or "none"
     raise ModelError(
         f"'{path}' has no {CONTRACT_NAME} beside it, and no shipped contract "
-        f"({', '.join(data_names(SHIPPED))}) explains its inputs: {given}"
+        f"({', '.join(data_names(SHIPPED))}) explains its inputs: {inputs}"
     )
 
 
@@ -420,8 +420,8 @@ def leading_graph(folder: Path, names: Iterable[str]) -> Path:
 
 def _own_contract(path: Path) -> Path | None:
     """Return the contract beside a graph, or beside the folder that it states for its graphs."""
-    if (own := path.with_name(CONTRACT_NAME)).is_file():
-        return own
+    if (contract := path.with_name(CONTRACT_NAME)).is_file():
+        return contract
     folder = path.absolute().parent
     above = folder.with_name(CONTRACT_NAME)
     if above.is_file() and read_contract_table(above).get("folder") == folder.name:

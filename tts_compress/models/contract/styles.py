@@ -28,8 +28,8 @@ def find_file(names: str | tuple[str, ...], folders: Folders) -> Path:
 
 def style_files(role: StyleInput, folders: Folders) -> list[Path]:
     """Return the files of styles: one of all voices, or one for each."""
-    found = _find_files(role.file, folders)
-    return found if role.key is not None else found[:1]
+    files = _find_files(role.file, folders)
+    return files if role.key is not None else files[:1]
 
 
 def _find_files(names: str | tuple[str, ...], folders: Folders) -> list[Path]:
@@ -37,8 +37,8 @@ def _find_files(names: str | tuple[str, ...], folders: Folders) -> list[Path]:
     patterns = (names,) if isinstance(names, str) else names
     for pattern in patterns:
         for folder in folders:
-            if found := sorted(path for path in folder.glob(pattern) if path.is_file()):
-                return found
+            if files := sorted(path for path in folder.glob(pattern) if path.is_file()):
+                return files
     raise ModelError(
         f"no file '{' or '.join(patterns)}' in '{folders[-1]}'; put it beside the graph"
     )
@@ -49,10 +49,10 @@ def read_styles(role: StyleInput, folders: Folders) -> Mapping[str, Samples]:
     files = style_files(role, folders)
     path = files[0]
     if role.key is not None:
-        found = {file.stem: _read_json(file, role.key) for file in files}
+        styles = {file.stem: _read_json(file, role.key) for file in files}
     else:
-        found = _read_checked(path, role)
-    for name, array in found.items():
+        styles = _read_checked(path, role)
+    for name, array in styles.items():
         if role.shape and not _fits(array.shape, role.shape):
             raise ModelError(
                 f"'{path}': voice {name!r:.60} has shape {list(array.shape)}; the contract states "
@@ -60,9 +60,9 @@ def read_styles(role: StyleInput, folders: Folders) -> Mapping[str, Samples]:
             )
         if not array.size or not np.isfinite(array).all():
             raise ModelError(f"'{path}': voice {name!r:.60} is empty or not finite")
-    if not found:
+    if not styles:
         raise ModelError(f"'{path}' holds no voices")
-    return found
+    return styles
 
 
 def choose_row(rule: str, style: Samples, *, tokens: int, text: int) -> Samples:

@@ -113,8 +113,8 @@ class Lexicon:
 
     def __call__(self, text: str) -> Iterator[Symbols]:
         """Yield the ids of a text."""
-        found = (pair for word in _WORD.findall(text.lower()) for pair in self._ids(word))
-        yield _symbols(found, len(text))
+        spelled = (pair for word in _WORD.findall(text.lower()) for pair in self._ids(word))
+        yield _symbols(spelled, len(text))
 
     def _ids(self, word: str) -> Iterator[tuple[int, int]]:
         if word in self._words or word.isascii():
@@ -178,23 +178,25 @@ class Speller:
         if self._tokens.source == "piper":
             assert self._config is not None, "its contract is read with it"
             sentences = self._config.sentences(text, self._tokens.longest)
-            return [_symbols(((one, 0) for one in ids), len(text)) for ids in sentences]
+            return [
+                _symbols(((identifier, 0) for identifier in ids), len(text)) for ids in sentences
+            ]
         plain = text.strip()
         if self._tokens.source == "ids" or plain.startswith(IDS):
-            found = [_read_ids(plain)]
+            batches = [_read_ids(plain)]
         else:
             check_text(text)
             self._source = self._source or self._open_source()
             source = self._source(normalize(plain, self._tokens))
-            found = [symbols for symbols in source if symbols.ids]
-        if not found:
+            batches = [symbols for symbols in source if symbols.ids]
+        if not batches:
             raise TextError(f"nothing in {text[:40]!r} is in the voice's vocabulary")
-        if (longest := max(len(symbols.ids) for symbols in found)) > self._tokens.longest:
+        if (longest := max(len(symbols.ids) for symbols in batches)) > self._tokens.longest:
             raise TextError(
                 f"{text[:40]!r}… has {longest} symbols at once; at most {self._tokens.longest} are "
                 "accepted: give a shorter text"
             )
-        return found
+        return batches
 
     def framed(self, values: Iterable[int], *, tones: bool = False) -> list[int]:
         """Return symbols with blanks and edges; tones have zeros there."""
@@ -235,10 +237,10 @@ def read_vocabulary(path: Path) -> dict[str, int]:
     id of each character by its number in Unicode, -1 for those without one, as Supertonic's does.
     """
     if path.suffix == ".json":
-        found = read_json(path)
-        if isinstance(found, list) and found and all(i == -1 or _is_id(i) for i in found):
-            return {chr(n): i for n, i in enumerate(found[:_CHARACTERS]) if i >= 0}
-        table = found.get("vocab", found) if isinstance(found, dict) else None
+        content = read_json(path)
+        if isinstance(content, list) and content and all(i == -1 or _is_id(i) for i in content):
+            return {chr(n): i for n, i in enumerate(content[:_CHARACTERS]) if i >= 0}
+        table = content.get("vocab", content) if isinstance(content, dict) else None
         if not isinstance(table, dict) or not all(map(_is_id, table.values())):
             raise ModelError(
                 f"'{path}' holds no table of symbols and their ids, which are 0 to {MOST_ID}"
@@ -313,9 +315,9 @@ def _ids(stated: int | tuple[int, ...] | None) -> tuple[int, ...]:
 
 
 def _symbols(pairs: Iterable[tuple[int, int]], characters: int) -> Symbols:
-    found = list(pairs)
+    listed = list(pairs)
     return Symbols(
-        ids=tuple(identifier for identifier, _ in found),
-        tones=tuple(tone for _, tone in found),
+        ids=tuple(identifier for identifier, _ in listed),
+        tones=tuple(tone for _, tone in listed),
         characters=characters,
     )

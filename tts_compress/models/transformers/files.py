@@ -172,8 +172,8 @@ class VoiceSource:
             return None
         with model_errors(f"'{path}' is no voice preset"):
             check_file(path, _MAX_SPEAKER_BYTES)
-            with open_arrays(path, _MAX_SPEAKER_BYTES) as found:
-                arrays = {name: found[name] for name in _PROMPTS}
+            with open_arrays(path, _MAX_SPEAKER_BYTES) as stored:
+                arrays = {name: stored[name] for name in _PROMPTS}
             for name, dimensions in _PROMPTS.items():
                 if arrays[name].ndim != dimensions or arrays[name].dtype.kind not in "iu":
                     raise ValueError(f"give integers of {dimensions} dimensions as {name!r}")

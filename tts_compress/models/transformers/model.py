@@ -111,12 +111,12 @@ def write_official(root: nn.Module, directory: Path) -> None:
     from tts_compress.torch.layers.checkpoint import write_root
     from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
-    own, vocoder = copy_sharing_tensors(root), root.get_submodule("vocoder")
-    del own.vocoder
-    for part, place in ((own, directory), (vocoder, directory / VOCODER)):
-        place.mkdir(exist_ok=True)
-        write_root(part, place / WEIGHTS)
-        write_settings(part, place / CONFIG)
+    voice, vocoder = copy_sharing_tensors(root), root.get_submodule("vocoder")
+    del voice.vocoder
+    for part, folder in ((voice, directory), (vocoder, directory / VOCODER)):
+        folder.mkdir(exist_ok=True)
+        write_root(part, folder / WEIGHTS)
+        write_settings(part, folder / CONFIG)
 
 
 def _official(class_name: str) -> Any:

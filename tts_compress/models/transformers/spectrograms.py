@@ -18,8 +18,8 @@ _MAX_FRAMES = 60_000  # a quarter of an hour; the alignment takes frames times t
 def bounded(predictor: nn.Module, frames: Callable[[Tensor], float]) -> Iterator[None]:
     """Refuse durations that no memory can hold, such as those of damaged weights, in the block."""
 
-    def check(_module: Any, _inputs: Any, found: Tensor) -> None:
-        total = frames(found)
+    def check(_module: Any, _inputs: Any, output: Tensor) -> None:
+        total = frames(output)
         if not total <= _MAX_FRAMES:  # NaN is not, either
             raise ModelError(
                 f"the durations add up to {total:g} frames, more than {_MAX_FRAMES}; give a "
@@ -44,7 +44,7 @@ def _speak_vits(voice: Voice, text: str) -> Tensor:
         raise TextError(f"the voice knows no symbol of {text[:40]!r}; give a text of its language")
     chosen = {} if voice.options.speaker is None else {"speaker_id": int(voice.options.speaker)}
     predictor = voice.root.duration_predictor
-    with torch.no_grad(), bounded(predictor, lambda found: _frames(voice.root, found)):
+    with torch.no_grad(), bounded(predictor, lambda durations: _frames(voice.root, durations)):
         waveform: Tensor = voice.root(**inputs, **chosen).waveform
     return waveform[0]
 
@@ -117,7 +117,7 @@ def _speak_fastspeech2(voice: Voice, text: str) -> Tensor:
     speed = float(config.speaking_speed)
     with (
         torch.no_grad(),
-        bounded(root.model.duration_predictor, lambda found: float(found.sum()) * speed),
+        bounded(root.model.duration_predictor, lambda durations: float(durations.sum()) * speed),
     ):
         waveform: Tensor = root(
             inputs["input_ids"],
