@@ -11,7 +11,13 @@ from onnx import TensorProto, helper
 from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, types
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
+from tts_compress.onnx.rewrite.convolutions import (
+    fold_biases,
+    fold_cropping,
+    fold_padding,
+    merge_pointwise,
+    split_convolutions,
+)
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 
 _LAYER = {"w": (6, 4, 3), "b": (6,)}
@@ -78,6 +84,41 @@ def test_padding_is_folded(own: dict[str, Any]) -> None:
     assert types(after) == ["Conv"]
 
 
+def _cropped(operator: str, begin: int, end: int, **stated: Any) -> list[onnx.NodeProto]:
+    """Cut the time of what a convolution makes, by a number of steps at each side."""
+    ends = f"c{begin} e{end} two"
+    return [make_node(operator, "x w b", "h", **stated), make_node("Slice", f"h {ends}", "y")]
+
+
+_ENDS = {f"c{n}": np.array([n]) for n in range(3)} | {f"e{n}": np.array([-n]) for n in (1, 2)}
+_ENDS |= {"e0": np.array([2**63 - 1]), "two": np.array([2])}
+_WHOLE_UP = {"w": (4, 6, 4), "b": (6,)}
+
+
+@pytest.mark.parametrize("ends", [(0, 2), (2, 0), (1, 1)])
+def test_cuts_are_folded(ends: tuple[int, int]) -> None:
+    causal = build(_cropped("Conv", *ends, pads=[2, 2]), _LAYER, _ENDS)
+    assert types(rewritten(fold_cropping, causal)) == ["Conv"]
+    up = build(_cropped("ConvTranspose", *ends, strides=[2]), _WHOLE_UP, _ENDS)
+    assert types(rewritten(fold_cropping, up)) == ["ConvTranspose"]
+
+
+def test_negative_padding_is_folded() -> None:
+    nodes = [
+        make_node("ConvTranspose", "x w b", "h", strides=[2]),
+        make_node("Pad", "h pads value", "y"),
+    ]
+    after = rewritten(fold_cropping, build(nodes, _WHOLE_UP, _pads(0, 0, -1, 0, 0, -1)))
+    assert types(after) == ["ConvTranspose"]
+
+
+@pytest.mark.parametrize("inputs", ["x w b", "x w"])
+def test_sums_by_channel_are_folded(inputs: str) -> None:
+    nodes = [make_node("Conv", inputs, "h", pads=[1, 1]), make_node("Add", "more h", "y")]
+    after = rewritten(fold_biases, build(nodes, _LAYER | {"more": (6, 1)}))
+    assert types(after) == ["Conv"]
+
+
 def test_sliced_convolutions_are_split() -> None:
     nodes = _sliced(pads=[2, 2], dilations=[2])
     after = rewritten(split_convolutions, build(nodes, _LAYER, _CUTS))
@@ -123,6 +164,8 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
         (fold_padding, _padded(), _LAYER, _pads(0, 0, -1, 0, 0, 2)),
         (fold_padding, _OTHER_READER, {"w": (4, 4, 3), "b": (4,)}, _pads(0, 0, 1, 0, 0, 1)),
+        (fold_cropping, _cropped("Conv", 0, 2, pads=[1, 1]), _LAYER, _ENDS),
+        (fold_cropping, _cropped("Conv", 0, 1, pads=[1, 1], strides=[2]), _LAYER, _ENDS),
         (split_convolutions, _WHOLE, _LAYER, _CUTS),
         (split_convolutions, _TIME, _LAYER, _CUTS),
         (split_convolutions, _sliced(group=2), {"w": (6, 2, 3), "b": (6,)}, _CUTS),
@@ -133,6 +176,7 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
     ids=[
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
         *("padding with no zeros", "reflections", "padded channels", "a cut", "padding read twice"),
+        *("cut more than padded", "cut behind strides"),
         *("read whole", "slices of time", "groups"),
         *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
     ],

@@ -11,12 +11,12 @@ from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 def fold_padding(graph: Graph) -> int:
     """Fold Pad nodes into the convolutions that read them; return how many were folded.
 
-    Required: constant, non-negative amounts of zeros along time only, and no reader but
-    convolutions that state their own padding.
+    Required: constant, non-negative amounts of zeros behind the axes of batch and channels, and no
+    reader but convolutions that state their own padding.
     """
     folded = 0
     for node in list(graph.nodes):
-        amounts = _time_padding(graph, node) if node.op_type == "Pad" else None
+        amounts = _padding(graph, node) if node.op_type == "Pad" else None
         readers = graph.readers(node.output[0])
         takes_pads = readers and all(
             reader.op_type == "Conv" and attribute(reader, "auto_pad", "NOTSET") == "NOTSET"
@@ -24,14 +24,67 @@ def fold_padding(graph: Graph) -> int:
         )
         if amounts is None or not takes_pads or node.output[0] in graph.outputs:
             continue
+        if min(amounts) < 0:
+            continue
         graph.remove(node)
         for reader in readers:
-            before = attribute(reader, "pads", (0, 0))
+            before = attribute(reader, "pads", (0,) * len(amounts))
             pads = [present + more for present, more in zip(before, amounts, strict=True)]
             attributes = copy_attributes(reader) | {"pads": pads}
             graph.remove(reader)
             inputs = [node.input[0], *reader.input[1:]]
             graph.add("Conv", inputs, list(reader.output), name=reader.name, **attributes)
+        folded += 1
+    return folded
+
+
+def fold_cropping(graph: Graph) -> int:
+    """Fold cuts of the time into the convolutions that make what is cut; return how many.
+
+    Causal networks convolve with padding on both sides, or upsample, and cut the end off.
+    Required: constant amounts, nobody else who reads the whole, and enough padding to take away.
+    """
+    folded = 0
+    for node in list(graph.nodes):
+        maker = graph.producer(node.input[0]) if node.op_type in {"Slice", "Pad"} else None
+        plain = None if maker is None else read_convolution(graph, maker)
+        amounts = _cropping(graph, node)
+        if maker is None or plain is None or amounts is None:
+            continue
+        # A transposed convolution crops by its padding, and another one has less of it.
+        sign = 1 if maker.op_type == "ConvTranspose" else -1
+        pads = [before + sign * more for before, more in zip(plain.pads, amounts, strict=True)]
+        strided = maker.op_type == "Conv" and plain.stride != 1
+        if strided or min(pads) < 0 or graph.only_reader(maker.output[0]) is None:
+            continue
+        if copy_attributes(maker).get("output_shape"):
+            continue
+        attributes = copy_attributes(maker) | {"pads": pads}
+        for replaced in (node, maker):
+            graph.remove(replaced)
+        graph.add(maker.op_type, maker.input, list(node.output), maker.name, **attributes)
+        folded += 1
+    return folded
+
+
+def fold_biases(graph: Graph) -> int:
+    """Fold sums with a constant by channel into the biases of convolutions; return how many."""
+    folded = 0
+    for node in list(graph.nodes):
+        plain = read_convolution(graph, node)
+        reader = None if plain is None else graph.only_reader(node.output[0])
+        if plain is None or reader is None or reader.op_type != "Add":
+            continue
+        more = next((v for t in reader.input if (v := graph.by_channel(t)) is not None), None)
+        is_plain = node.op_type == "Conv"
+        outputs = len(plain.weight) if is_plain else plain.weight.shape[1] * plain.groups
+        if more is None or len(more) != outputs:
+            continue
+        bias = plain.bias + more if len(plain.bias) == outputs else more
+        read = [*node.input[:2], graph.add_constant(f"{node.output[0]}.bias", bias)]
+        for replaced in (node, reader):
+            graph.remove(replaced)
+        graph.add(node.op_type, read, list(reader.output), node.name, **copy_attributes(node))
         folded += 1
     return folded
 
@@ -84,16 +137,32 @@ def merge_pointwise(graph: Graph) -> int:
     return merged
 
 
-def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
-    """Return the zeros put before and behind the last of three axes, or None for anything else."""
+def _padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, ...] | None:
+    """Return the zeros put before all axes from the third on, and then behind; None for others."""
     pads = graph.constant(node.input[1]) if len(node.input) > 1 else None
-    if pads is None or pads.size != 6 or attribute(node, "mode", "constant") != "constant":
+    if pads is None or pads.size < 6 or attribute(node, "mode", "constant") != "constant":
         return None
     if len(node.input) > 2 and node.input[2] and graph.scalar(node.input[2]) != 0:
         return None
-    begin, end = int(pads[2]), int(pads[5])
-    plain = not pads[[0, 1, 3, 4]].any() and begin >= 0 and end >= 0
-    return (begin, end) if plain and len(node.input) < 4 else None
+    begins, ends = np.split(pads, 2)
+    plain = not begins[:2].any() and not ends[:2].any() and len(node.input) < 4
+    return tuple(map(int, (*begins[2:], *ends[2:]))) if plain else None
+
+
+def _cropping(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
+    """Return the steps cut from beginning and end of (B, C, T), or None for anything else."""
+    values = [graph.constant(tensor) for tensor in node.input[1:]]
+    if node.op_type == "Pad":
+        pads = _padding(graph, node)
+        cuts = pads is not None and len(pads) == 2 and max(pads) <= 0
+        return (-pads[0], -pads[1]) if pads is not None and cuts else None
+    if node.op_type != "Slice" or len(values) < 3 or any(v is None or v.size != 1 for v in values):
+        return None
+    begin, end, axis, *step = (int(v.reshape(-1)[0]) for v in values if v is not None)
+    is_cut = axis in {2, -1} and step in ([], [1]) and begin >= 0
+    if not is_cut or not (end < 0 or end >= np.iinfo(np.int32).max):
+        return None
+    return begin, max(0, -end)
 
 
 def _slices(
