@@ -125,6 +125,18 @@ def test_sliced_convolutions_are_split() -> None:
     assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
 
 
+@pytest.mark.parametrize("sizes", ["", " sizes"], ids=["halves", "sizes"])
+def test_convolutions_are_split_where_split(sizes: str) -> None:
+    nodes = [
+        make_node("Conv", "x w b", "h", pads=[1, 1]),
+        make_node("Split", f"h{sizes}", "left right", axis=1),
+        *_sliced()[3:],
+    ]
+    constants = {"sizes": np.array([3, 3])}
+    after = rewritten(split_convolutions, build(nodes, _LAYER, constants))
+    assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
+
+
 def test_projections_are_merged() -> None:
     after = rewritten(merge_pointwise, build(_skips(), _SKIPS))
     assert types(after) == ["Tanh", "Concat", "Conv"]

@@ -94,7 +94,7 @@ def split_convolutions(graph: Graph) -> int:
 
     Half of a WaveNet layer's channels go through tanh and half through a sigmoid: separate
     convolutions need no copy to be cut, and each half can have a quantization range of its own.
-    Required: one group, constant weights, and only forward channel slices as readers.
+    Required: one group, constant weights, and only forward channel slices as readers, or splits.
     """
     split = 0
     for node in list(graph.nodes):
@@ -102,14 +102,15 @@ def split_convolutions(graph: Graph) -> int:
         if plain is None or node.output[0] in graph.outputs:
             continue
         parts = _slices(graph, node, len(plain.weight))
-        for reader, (begin, end) in parts:
+        for reader in graph.readers(node.output[0]) if parts else ():
             graph.remove(reader)
+        for output, (begin, end) in parts:
             inputs = [node.input[0]]
             for name in filter(None, node.input[1:]):
                 part = graph.value(name)[begin:end]
                 inputs.append(graph.add_constant(f"{name}.{begin}", part))
             name = f"{node.name}.{begin}"
-            graph.add("Conv", inputs, [reader.output[0]], name, **copy_attributes(node))
+            graph.add("Conv", inputs, [output], name, **copy_attributes(node))
         if parts:
             graph.remove(node)
             split += 1
@@ -165,20 +166,37 @@ def _cropping(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
     return begin, max(0, -end)
 
 
-def _slices(
-    graph: Graph, node: onnx.NodeProto, channels: int
-) -> list[tuple[onnx.NodeProto, tuple[int, int]]]:
-    """Return the slices that read a convolution and their channels; empty unless all are."""
+def _slices(graph: Graph, node: onnx.NodeProto, channels: int) -> list[tuple[str, tuple[int, int]]]:
+    """Return what is cut out of a convolution, and its channels; nothing unless all is cut."""
     parts = []
     for reader in graph.readers(node.output[0]):
-        bounds = channel_bounds(graph, reader, channels) if reader.op_type == "Slice" else None
-        forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
-        if bounds is None or not forward or reader.output[0] in graph.outputs:
+        cuts = _pieces(graph, reader, channels)
+        if not cuts or any(output in graph.outputs for output, _ in cuts):
             return []
-        parts.append((reader, bounds))
+        parts += cuts
     # Overlapping slices would be computed twice.
     total = sum(end - begin for _, (begin, end) in parts)
     return parts if total <= channels else []
+
+
+def _pieces(
+    graph: Graph, reader: onnx.NodeProto, channels: int
+) -> list[tuple[str, tuple[int, int]]]:
+    """Return the pieces that a Slice or Split of channels makes; nothing for other operators."""
+    if reader.op_type == "Slice":
+        bounds = channel_bounds(graph, reader, channels)
+        forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
+        return [(reader.output[0], bounds)] if bounds is not None and forward else []
+    if reader.op_type != "Split" or attribute(reader, "axis", 0) not in {1, -2}:
+        return []
+    # Without sizes the parts are equal, but the last one, which may be smaller.
+    count = len(reader.output)
+    equal = np.full(count, -(-channels // count))
+    sizes = graph.constant(reader.input[1]) if len(reader.input) > 1 else equal
+    if sizes is None:
+        return []
+    ends = np.minimum(np.cumsum(sizes), channels).tolist()
+    return list(zip(reader.output, zip([0, *ends], ends, strict=False), strict=True))
 
 
 def _emit_merged(
