@@ -158,3 +158,11 @@ def test_fused_sums_and_factors_are_kept() -> None:
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
     after = rewritten(split_fused, model, count=2)
     assert types(after) == ["Conv", "Add", "LeakyRelu", "Transpose", "MatMul"]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.702])
+def test_a_swish_is_a_product(alpha: float) -> None:
+    node = make_node("QuickGelu", "x", "y", domain="com.microsoft", alpha=alpha)
+    model = build([node], {})
+    model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
+    assert types(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]

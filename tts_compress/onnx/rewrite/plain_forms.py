@@ -3,15 +3,16 @@
 Everything else here knows a layer by its plain form: a `Conv` along one axis, a `LeakyRelu`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes, sort_nodes
+from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute, copy_attributes, sort_nodes
 from tts_compress.onnx.rewrite.normalization import ELEMENTWISE, Shape, known_shapes
+from tts_compress.onnx.rewrite.verified_replace import Tensor
 
 _ACTIVATIONS = {
     "Relu": (),
@@ -28,19 +29,27 @@ _OF_FUSION = frozenset(
 
 
 def split_fused(graph: Graph) -> int:
-    """Write layers apart from activations that onnxruntime fused into them; return how many.
+    """Write layers and curves apart that onnxruntime fused; return how many.
 
-    Files that its optimizer saved hold `FusedConv` and `FusedGemm`, and `FusedMatMul`, which may
-    turn its matrix and multiply it by a number.
+    Files that its optimizer saved hold layers with their activations, products with a turned
+    matrix times a number, and x · sigmoid(x). The runtime fuses them again where they stay in FP32.
     """
-    return sum(_split_fused(graph, node) for node in list(graph.nodes))
+    own = [node for node in graph.nodes if node.domain == CONTRIB]
+    return sum(_SPLIT[node.op_type](graph, node) for node in own if node.op_type in _SPLIT)
 
 
-def _split_fused(graph: Graph, node: onnx.NodeProto) -> bool:
-    if node.op_type == "FusedMatMul":
-        return _split_product(graph, node)
+def _split_swish(graph: Graph, node: onnx.NodeProto) -> bool:
+    """Write x · sigmoid(αx)."""
+    x, alpha = Tensor(graph, node.output[0], node.input[0]), attribute(node, "alpha", 1.702)
+    graph.remove(node)
+    share = (x if alpha == 1 else x * alpha).apply("Sigmoid")
+    graph.insert("Mul", [x.name, share.name], node.output[0])
+    return True
+
+
+def _split_layer(graph: Graph, node: onnx.NodeProto) -> bool:
     activation = attribute(node, "activation", "")
-    if node.op_type not in {"FusedConv", "FusedGemm"} or activation not in _ACTIVATIONS:
+    if activation not in _ACTIVATIONS:
         return False
     stem, added = node.output[0], [t for t in node.input[3:] if t]
     stated = attribute(node, "activation_params", ()) or [
@@ -70,6 +79,13 @@ def _split_product(graph: Graph, node: onnx.NodeProto) -> bool:
     graph.add("MatMul", [node.input[0], weight], [node.output[0]], node.name)
     return True
 
+
+_SPLIT: Mapping[str, Callable[[Graph, onnx.NodeProto], bool]] = {
+    "FusedConv": _split_layer,
+    "FusedGemm": _split_layer,
+    "FusedMatMul": _split_product,
+    "QuickGelu": _split_swish,
+}
 
 # A pattern's operands are tried in both orders, but each pattern by itself.
 _LEAKY = (
