@@ -312,8 +312,8 @@ def infer_types(model: onnx.ModelProto) -> None:
     """Record the element type and shape of every tensor that can be inferred."""
     typed = element_types(model.graph)
     # onnx knows the standard operators alone, and infers nothing behind any other one.
-    own = (n for n in model.graph.node if n.domain == CONTRIB and n.op_type in _REAL_CONTRIB)
-    for output in (node.output[0] for node in own if node.output[0] not in typed):
+    real = (n for n in model.graph.node if n.domain == CONTRIB and n.op_type in _REAL_CONTRIB)
+    for output in (node.output[0] for node in real if node.output[0] not in typed):
         info = helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
         model.graph.value_info.append(info)
     inferred = shape_inference.infer_shapes(model).graph

@@ -34,13 +34,14 @@ def split_fused(graph: Graph) -> int:
     Files that its optimizer saved hold layers with their activations, products with a turned
     matrix times a number, and x · sigmoid(x). The runtime fuses them again where they stay in FP32.
     """
-    own = [node for node in graph.nodes if node.domain == CONTRIB]
-    return sum(_SPLIT[node.op_type](graph, node) for node in own if node.op_type in _SPLIT)
+    fused = [n for n in graph.nodes if n.domain == CONTRIB and n.op_type in _SPLIT]
+    return sum(_SPLIT[node.op_type](graph, node) for node in fused)
 
 
 def _split_swish(graph: Graph, node: onnx.NodeProto) -> bool:
     """Write x · sigmoid(αx)."""
-    x, alpha = Tensor(graph, node.output[0], node.input[0]), attribute(node, "alpha", 1.702)
+    stem, alpha = f"{node.output[0]}.swish", attribute(node, "alpha", 1.702)
+    x = Tensor(graph, stem, node.input[0])
     graph.remove(node)
     share = (x if alpha == 1 else x * alpha).apply("Sigmoid")
     graph.insert("Mul", [x.name, share.name], node.output[0])
