@@ -8,12 +8,13 @@ import pytest
 
 from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, types
-from tts_compress.onnx.graph import Graph, infer_types
+from tts_compress.onnx.graph import Graph, attribute, infer_types
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.rewrite.plain_forms import (
     flatten_convolutions,
     split_fused,
+    state_padding,
     unify_activations,
 )
 
@@ -166,3 +167,28 @@ def test_a_swish_is_a_product(alpha: float) -> None:
     model = build([node], {})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
     assert types(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]
+
+
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize(
+    ("operator", "shape", "stated"),
+    [
+        ("Conv", (6, 4, 2), {}),
+        ("Conv", (6, 4, 1), {"dilations": [1]}),
+        ("ConvTranspose", (4, 6, 5), {"strides": [2]}),
+        ("ConvTranspose", (4, 6, 4), {"strides": [2], "output_padding": [1]}),
+    ],
+)
+def test_padding_of_a_kind_is_stated(
+    operator: str, shape: tuple[int, ...], stated: dict[str, Any], kind: str
+) -> None:
+    if kind == "VALID" and shape[2] == 2:
+        shape = (*shape[:2], 1)  # the shortest signal has one frame
+    model = build([make_node(operator, "x w", "y", auto_pad=kind, **stated)], {"w": shape})
+    after = rewritten(state_padding, model)
+    assert attribute(after.graph.node[0], "auto_pad", "") == "NOTSET"
+
+
+def test_padding_that_depends_on_the_length_stays() -> None:
+    node = make_node("Conv", "x w", "y", auto_pad="SAME_UPPER", strides=[2])
+    assert state_padding(Graph(build([node], {"w": (6, 4, 3)}))) == 0

@@ -20,7 +20,11 @@ from tts_compress.onnx.rewrite.eliminate_identity import (
     single_utterance,
 )
 from tts_compress.onnx.rewrite.normalization import fold_affine, fuse_normalization
-from tts_compress.onnx.rewrite.plain_forms import flatten_convolutions, unify_activations
+from tts_compress.onnx.rewrite.plain_forms import (
+    flatten_convolutions,
+    state_padding,
+    unify_activations,
+)
 
 __all__ = ["REWRITES", "rewrite"]
 
@@ -28,6 +32,7 @@ _BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines
 """Rewrites that are exact where a program speaks one text at a time."""
 
 REWRITES = (
+    state_padding,
     fold_padding,
     flatten_convolutions,
     unify_activations,

@@ -145,6 +145,40 @@ def _holds(graph: Graph, node: onnx.NodeProto, parts: Mapping[str, str]) -> bool
     return node.op_type != "Max" or bool((slope <= 1).all())
 
 
+def state_padding(graph: Graph) -> int:
+    """Write the padding of convolutions that state its kind alone; return how many did.
+
+    Required: constant weights, and an amount that depends on no length.
+    """
+    return sum(_state_padding(graph, node) for node in list(graph.nodes))
+
+
+def _state_padding(graph: Graph, node: onnx.NodeProto) -> bool:
+    kind, stated = attribute(node, "auto_pad", "NOTSET"), copy_attributes(node)
+    weight = graph.constant(node.input[1]) if node.op_type in {"Conv", "ConvTranspose"} else None
+    if kind == "NOTSET" or weight is None or stated.get("output_shape"):
+        return False
+    axes = weight.ndim - 2
+    strides, dilations, more = (
+        np.array(stated.get(name, [default] * axes))
+        for name, default in (("strides", 1), ("dilations", 1), ("output_padding", 0))
+    )
+    total = dilations * (np.array(weight.shape[2:]) - 1)
+    if node.op_type == "ConvTranspose":
+        total += 1 + more - strides  # the result is as many times as long
+    elif kind != "VALID" and (strides != 1).any():
+        return False
+    total = total * (kind != "VALID")
+    if (total < 0).any():
+        return False
+    less, rest = total // 2, total - total // 2
+    pads = [*less, *rest] if kind == "SAME_UPPER" else [*rest, *less]
+    graph.remove(node)
+    stated |= {"auto_pad": "NOTSET", "pads": [int(pad) for pad in pads]}
+    graph.add(node.op_type, list(node.input), list(node.output), node.name, **stated)
+    return True
+
+
 _ROW_AXES = (2, 3)
 
 
