@@ -90,7 +90,6 @@ _SPLIT: Mapping[str, Callable[[Graph, onnx.NodeProto], bool]] = {
 
 # A pattern's operands are tried in both orders, but each pattern by itself.
 _LEAKY = (
-    ("PRelu", "x", "slope"),
     ("Sub", ("Relu", "x"), ("Mul", ("Relu", ("Neg", "x")), "slope")),
     *(
         form
@@ -109,13 +108,14 @@ _RELU = (("Max", "x", "zero"), ("Max", "zero", "x"), ("Clip", "x", "zero"))
 def unify_activations(graph: Graph) -> int:
     """Write activations as the `LeakyRelu` or `Relu` that they are; return how many were written.
 
-    Required: results in FP32, and one slope for all channels.
+    Required: results in FP32, and one slope. A `PRelu` stays: on codes, what it returns would be
+    rounded once more, and Supertonic's vocoder does not bear that.
     """
     return sum(_unify(graph, node) for node in list(graph.nodes))
 
 
 def _unify(graph: Graph, node: onnx.NodeProto) -> bool:
-    if node.op_type not in {"PRelu", "Max", "Where", "Sub", "Clip"}:
+    if node.op_type not in {"Max", "Where", "Sub", "Clip"}:
         return False
     if len(list(filter(None, node.input))) > 2 + (node.op_type == "Where"):
         return False
@@ -125,9 +125,9 @@ def _unify(graph: Graph, node: onnx.NodeProto) -> bool:
     if parts is None or graph.types.get(output) != TensorProto.FLOAT:
         return False
     graph.remove(node)
-    slope = graph.value(parts["slope"]).reshape(-1)[0] if "slope" in parts else None
+    slope = graph.scalar(parts["slope"]) if "slope" in parts else None
     operator = "Relu" if slope is None else "LeakyRelu"
-    stated = {} if slope is None else {"alpha": float(slope)}
+    stated = {} if slope is None else {"alpha": slope}
     graph.add(operator, [parts["x"]], [output], node.name, **stated)
     return True
 
@@ -136,13 +136,9 @@ def _holds(graph: Graph, node: onnx.NodeProto, parts: Mapping[str, str]) -> bool
     """Return True if the constants that a form names are those of an activation."""
     if "zero" in parts and graph.scalar(parts["zero"]) != 0:
         return False
-    slope = graph.constant(parts["slope"]) if "slope" in parts else np.zeros(1)
-    if slope is None or not slope.size or (slope != slope.reshape(-1)[0]).any():
-        return False
-    # A product of higher rank would be another shape; and of two lines the upper one is chosen.
-    if node.op_type != "PRelu" and slope.size > 1:
-        return False
-    return node.op_type != "Max" or bool((slope <= 1).all())
+    slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
+    # Of two lines `Max` takes the upper one.
+    return slope is not None and (node.op_type != "Max" or slope <= 1)
 
 
 def state_padding(graph: Graph) -> int:
