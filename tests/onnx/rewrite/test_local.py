@@ -12,7 +12,6 @@ from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, types
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.convolutions import (
-    fold_biases,
     fold_cropping,
     fold_padding,
     merge_pointwise,
@@ -110,13 +109,6 @@ def test_negative_padding_is_folded() -> None:
     ]
     after = rewritten(fold_cropping, build(nodes, _WHOLE_UP, _pads(0, 0, -1, 0, 0, -1)))
     assert types(after) == ["ConvTranspose"]
-
-
-@pytest.mark.parametrize("inputs", ["x w b", "x w"])
-def test_sums_by_channel_are_folded(inputs: str) -> None:
-    nodes = [make_node("Conv", inputs, "h", pads=[1, 1]), make_node("Add", "more h", "y")]
-    after = rewritten(fold_biases, build(nodes, _LAYER | {"more": (6, 1)}))
-    assert types(after) == ["Conv"]
 
 
 def test_sliced_convolutions_are_split() -> None:

@@ -7,7 +7,6 @@ Each takes a `Graph`, makes changes that are equal up to rounding, and returns h
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.convolutions import (
-    fold_biases,
     fold_cropping,
     fold_padding,
     merge_pointwise,
@@ -39,7 +38,6 @@ REWRITES = (
     *_BATCH_ONE,
     eliminate_identity,
     fold_cropping,
-    fold_biases,
     split_convolutions,
     merge_pointwise,
     fuse_normalization,

@@ -67,28 +67,6 @@ def fold_cropping(graph: Graph) -> int:
     return folded
 
 
-def fold_biases(graph: Graph) -> int:
-    """Fold sums with a constant by channel into the biases of convolutions; return how many."""
-    folded = 0
-    for node in list(graph.nodes):
-        plain = read_convolution(graph, node)
-        reader = None if plain is None else graph.only_reader(node.output[0])
-        if plain is None or reader is None or reader.op_type != "Add":
-            continue
-        more = next((v for t in reader.input if (v := graph.by_channel(t)) is not None), None)
-        is_plain = node.op_type == "Conv"
-        outputs = len(plain.weight) if is_plain else plain.weight.shape[1] * plain.groups
-        if more is None or len(more) != outputs:
-            continue
-        bias = plain.bias + more if len(plain.bias) == outputs else more
-        read = [*node.input[:2], graph.add_constant(f"{node.output[0]}.bias", bias)]
-        for replaced in (node, reader):
-            graph.remove(replaced)
-        graph.add(node.op_type, read, list(reader.output), node.name, **copy_attributes(node))
-        folded += 1
-    return folded
-
-
 def split_convolutions(graph: Graph) -> int:
     """Split convolutions at the channels where their readers cut; return how many were split.
 
