@@ -141,6 +141,11 @@ _OTHER_READER = [
     make_node("Concat", "h r", "y", axis=2),
 ]
 _LONGER = [make_node("Conv", "x w b", "longer", pads=[2, 2]), *_zeros("longer")]
+_HALVES = [
+    make_node("Conv", "x w b", "h"),
+    make_node("Split", "h", "left right", axis=1),
+    make_node("Mul", "left right", "y"),
+]
 _WHOLE = [
     *_sliced()[:-1],
     make_node("Mul", "t right", "m"),
@@ -172,6 +177,7 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (fold_cropping, _cropped("Conv", 0, 1, pads=[1, 1], strides=[2]), _LAYER, _ENDS),
         (split_convolutions, _WHOLE, _LAYER, _CUTS),
         (split_convolutions, _TIME, _LAYER, _CUTS),
+        (split_convolutions, _HALVES, _LAYER, {}),
         (split_convolutions, _sliced(group=2), {"w": (6, 2, 3), "b": (6,)}, _CUTS),
         (merge_pointwise, _READ_TWICE, _SKIPS, {}),
         (merge_pointwise, _skips(pads=[1, 1]), _SKIPS | {"w1": (8, 4, 3)}, {}),
@@ -181,7 +187,7 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
         *("padding with no zeros", "reflections", "padded channels", "a cut", "padding read twice"),
         *("cut more than padded", "cut behind strides"),
-        *("read whole", "slices of time", "groups"),
+        *("read whole", "slices of time", "halves without a gate", "groups"),
         *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
     ],
 )

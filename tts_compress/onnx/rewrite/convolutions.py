@@ -8,6 +8,9 @@ from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 
 
+_GATES = frozenset({"Sigmoid", "Tanh"})
+
+
 def fold_padding(graph: Graph) -> int:
     """Fold Pad nodes into the convolutions that read them; return how many were folded.
 
@@ -72,7 +75,8 @@ def split_convolutions(graph: Graph) -> int:
 
     Half of a WaveNet layer's channels go through tanh and half through a sigmoid: separate
     convolutions need no copy to be cut, and each half can have a quantization range of its own.
-    Required: one group, constant weights, and only forward channel slices as readers, or splits.
+    Required: one group, constant weights, and as readers only forward slices of channels, or splits
+    into gates: other parts of a `Split` gain nothing by layers of their own.
     """
     split = 0
     for node in list(graph.nodes):
@@ -166,6 +170,8 @@ def _pieces(
         forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
         return [(reader.output[0], bounds)] if bounds is not None and forward else []
     if reader.op_type != "Split" or attribute(reader, "axis", 0) not in {1, -2}:
+        return []
+    if not any(r.op_type in _GATES for part in reader.output for r in graph.readers(part)):
         return []
     # Without sizes the parts are equal, but the last one, which may be smaller.
     count = len(reader.output)
