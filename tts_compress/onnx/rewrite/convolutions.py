@@ -7,7 +7,6 @@ from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 
-
 _GATES = frozenset({"Sigmoid", "Tanh"})
 
 
