@@ -203,3 +203,33 @@ def test_names_that_are_not_utf8_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "voice.onnx").write_bytes(broken)
     with pytest.raises(ModelError, match=r"not a readable ONNX file: .*which is not UTF-8"):
         read_graph(tmp_path / "voice.onnx")
+
+
+_W = np.ones((2, 3), np.float32)
+
+
+@pytest.mark.parametrize("version", [3, 8], ids=["old", "new"])
+def test_weights_that_are_inputs_are_weights(tmp_path: Path, version: int) -> None:
+    """Older files list all; an input with a value of its own stays where no weight is listed."""
+    model = make_model([make_node("MatMul", "x w", "y")], {"x": [1, 2]}, {"y": None}, {"w": _W})
+    model.ir_version = version
+    model.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [2, 3]))
+    onnx.save(model, tmp_path / "voice.onnx")
+    read = read_graph(tmp_path / "voice.onnx")
+    assert [value.name for value in read.graph.input] == ["x"]
+    assert read.ir_version >= 4
+
+
+def test_an_input_with_a_value_of_its_own_stays_one(tmp_path: Path) -> None:
+    model = make_model([make_node("Mul", "x speed", "y")], {"x": [1, 2]}, {"y": None}, {"speed": 1})
+    model.graph.input.append(helper.make_tensor_value_info("speed", TensorProto.INT64, []))
+    onnx.save(model, tmp_path / "voice.onnx")
+    assert len(read_graph(tmp_path / "voice.onnx").graph.input) == 2
+
+
+def test_the_long_name_of_the_standard_operators_is_read(tmp_path: Path) -> None:
+    model = make_model([make_node("MatMul", "x w", "y")], {"x": [1, 2]}, {"y": None}, {"w": _W})
+    model.opset_import[0].domain = model.graph.node[0].domain = "ai.onnx"
+    onnx.save(model, tmp_path / "voice.onnx")
+    read = read_graph(tmp_path / "voice.onnx")
+    assert [read.opset_import[0].domain, read.graph.node[0].domain] == ["", ""]

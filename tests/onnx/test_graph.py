@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.graphs import Values, make_body, make_model, make_node
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, sort_nodes
+from tts_compress.onnx.graph import Graph, element_types, infer_types, sort_nodes
 from tts_compress.onnx.session import open_session
 
 
@@ -34,6 +34,18 @@ def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
             return False
         seen |= set(node.output)
     return True
+
+
+def test_types_are_inferred_behind_the_runtimes_own_operators() -> None:
+    nodes = [
+        make_node("FusedMatMul", "x w", "h", domain="com.microsoft"),
+        make_node("Relu", "h", "a"),
+        make_node("Neg", "a", "y"),
+    ]
+    domains = ["com.microsoft"]
+    model = make_model(nodes, {"x": [2]}, {"y": None}, {"w": np.ones((2, 2))}, domains=domains)
+    infer_types(model)
+    assert element_types(model.graph)["a"] == TensorProto.FLOAT
 
 
 @given(

@@ -29,6 +29,20 @@ def test_module_of_an_operator(name: str, inputs: list[str], module: str) -> Non
     assert module_of(node, _NAMES) == module
 
 
+@pytest.mark.parametrize(
+    ("scopes", "module"),
+    [
+        ("['', 'enc', 'enc.attn.0', 'enc.attn.0.q', 'conv1d']", "enc.attn.0.q"),
+        ("['', 'add']", ""),
+        ("['', 'a, b', 'add']", ""),
+    ],
+)
+def test_scopes_in_metadata_tell_the_module(scopes: str, module: str) -> None:
+    node = helper.make_node("MatMul", ["x", "val_12"], ["y"], "node_linear_3")
+    node.metadata_props.add(key="pkg.torch.onnx.name_scopes", value=scopes)
+    assert module_of(node, _NAMES) == module
+
+
 def test_names_get_the_modules_that_only_parameters_name() -> None:
     named = {"Conv_12": "/dec.ups.0/Conv_12", "/enc/Add": "/enc/Add", "Add_1": "Add_1", "": ""}
     nodes = [make_node("Any", "x dec.ups.0.bias", "y", "Conv_12")]

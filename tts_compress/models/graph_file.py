@@ -22,13 +22,16 @@ from onnx.external_data_helper import (
 
 from tts_compress.errors import ModelError, model_errors, reason
 from tts_compress.onnx.graph import bodies, nested_nodes
-from tts_compress.onnx.modules import LAYERS
+from tts_compress.onnx.modules import LAYERS, OPERATORS, initializer_names
 from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
 
 _TYPES = onnx.TensorProto
 _FLOATS = {_TYPES.FLOAT, _TYPES.FLOAT16, _TYPES.BFLOAT16, _TYPES.DOUBLE}
 _SMALLEST_SHARED = 1024
 """Smaller weights stay in their graph, where shapes are inferred by them."""
+
+_FREE_IR = 4
+"""Version of the file format since which weights need not be inputs."""
 
 _MULTIPLYING = {*LAYERS, "QuantizeLinear", "DequantizeLinear"}
 """Operators that multiply the constants they read, or divide by them."""
@@ -47,7 +50,34 @@ def read_graph(path: Path) -> onnx.ModelProto:
     problem = weight_problem(model)
     if problem is not None:
         raise ModelError(f"'{path}': {problem}")
+    _use_one_name(model)
+    _take_weights_from_inputs(model)
     return model
+
+
+def _use_one_name(model: onnx.ModelProto) -> None:
+    """Call the domain of the standard operators by its short name, which has two."""
+    for entry in (*model.opset_import, *_all_nodes(model)):
+        if entry.domain == "ai.onnx":
+            entry.domain = ""
+
+
+def _take_weights_from_inputs(model: onnx.ModelProto) -> None:
+    """Let weights be no inputs, as they had to be before IR version 4 and still may be.
+
+    An input with a value of its own stays where no layer's weight is one: the caller may leave
+    such an input out, but weights are listed by exporters, all or none.
+    """
+    graph = model.graph
+    stored = initializer_names(graph)
+    listed = stored.intersection(value.name for value in graph.input)
+    layers = [node for node in _all_nodes(model) if node.op_type in LAYERS]
+    weights = {name for node in layers for name in node.input[OPERATORS[node.op_type].weight :][:1]}
+    if model.ir_version < _FREE_IR or listed & weights:
+        inputs = [value for value in graph.input if value.name not in stored]
+        del graph.input[:]
+        graph.input.extend(inputs)
+        model.ir_version = max(model.ir_version, _FREE_IR)
 
 
 def weight_problem(model: onnx.ModelProto) -> str | None:

@@ -17,6 +17,15 @@ Pattern: TypeAlias = str | tuple[Any, ...]
 T = TypeVar("T")
 
 
+CONTRIB = "com.microsoft"
+"""The domain of onnxruntime's own operators, part of every build of it."""
+
+_REAL_CONTRIB = frozenset(
+    {"BiasGelu", "FastGelu", "FusedMatMul", "Gelu", "QuickGelu", "SkipLayerNormalization"}
+)
+"""Those that return real numbers and that its optimizer puts into files."""
+
+
 def copy_attributes(node: onnx.NodeProto) -> dict[str, Any]:
     """Return a node's attributes as arguments for another one like it."""
     return {entry.name: helper.get_attribute_value(entry) for entry in node.attribute}
@@ -301,6 +310,12 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
 
 def infer_types(model: onnx.ModelProto) -> None:
     """Record the element type and shape of every tensor that can be inferred."""
+    typed = element_types(model.graph)
+    # onnx knows the standard operators alone, and infers nothing behind any other one.
+    real = (n for n in model.graph.node if n.domain == CONTRIB and n.op_type in _REAL_CONTRIB)
+    for output in (node.output[0] for node in real if node.output[0] not in typed):
+        info = helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
+        model.graph.value_info.append(info)
     inferred = shape_inference.infer_shapes(model).graph
     for field in ("value_info", "output"):
         model.graph.ClearField(field)

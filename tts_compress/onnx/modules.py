@@ -119,11 +119,17 @@ _PARAMETER = re.compile(
 )
 
 
+_SCOPES = "pkg.torch.onnx.name_scopes"
+_LAST_SCOPE = re.compile(r"'(?P<module>\w+(\.\w+)*)', '[^']*'\]$")
+"""The module in a list of scopes, whose last one is the operator."""
+
+
 def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     """Return the dotted module name of an operator, or an empty string where it is unknown.
 
     torch names operators by scope (`/dec/resblocks.0/convs.1/Conv`). Older exporters number them,
-    but parameters that were not folded keep their names (`dec.resblocks.0.convs.1.bias`).
+    but parameters that were not folded keep their names (`dec.resblocks.0.convs.1.bias`). The
+    newest one numbers them, too, and tells their scopes in their metadata.
     """
     scope = node.name.strip("/").split("/")
     if len(scope) > 1:
@@ -131,6 +137,9 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     for name in node.input:
         if name in initializers and (parameter := _PARAMETER.match(name)):
             return parameter["module"]
+    for entry in node.metadata_props:
+        if entry.key == _SCOPES and (scopes := _LAST_SCOPE.search(entry.value)):
+            return scopes["module"]
     return ""
 
 

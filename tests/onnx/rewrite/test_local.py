@@ -11,7 +11,12 @@ from onnx import TensorProto, helper
 from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, types
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
+from tts_compress.onnx.rewrite.convolutions import (
+    fold_cropping,
+    fold_padding,
+    merge_pointwise,
+    split_convolutions,
+)
 from tts_compress.onnx.rewrite.eliminate_identity import eliminate_identity
 
 _LAYER = {"w": (6, 4, 3), "b": (6,)}
@@ -78,9 +83,49 @@ def test_padding_is_folded(own: dict[str, Any]) -> None:
     assert types(after) == ["Conv"]
 
 
+def _cropped(operator: str, begin: int, end: int, **stated: Any) -> list[onnx.NodeProto]:
+    """Cut the time of what a convolution makes, by a number of steps at each side."""
+    ends = f"c{begin} e{end} two"
+    return [make_node(operator, "x w b", "h", **stated), make_node("Slice", f"h {ends}", "y")]
+
+
+_ENDS = {f"c{n}": np.array([n]) for n in range(3)} | {f"e{n}": np.array([-n]) for n in (1, 2)}
+_ENDS |= {"e0": np.array([2**63 - 1]), "two": np.array([2])}
+_WHOLE_UP = {"w": (4, 6, 4), "b": (6,)}
+
+
+@pytest.mark.parametrize("ends", [(0, 2), (2, 0), (1, 1)])
+def test_cuts_are_folded(ends: tuple[int, int]) -> None:
+    causal = build(_cropped("Conv", *ends, pads=[2, 2]), _LAYER, _ENDS)
+    assert types(rewritten(fold_cropping, causal)) == ["Conv"]
+    up = build(_cropped("ConvTranspose", *ends, strides=[2]), _WHOLE_UP, _ENDS)
+    assert types(rewritten(fold_cropping, up)) == ["ConvTranspose"]
+
+
+def test_negative_padding_is_folded() -> None:
+    nodes = [
+        make_node("ConvTranspose", "x w b", "h", strides=[2]),
+        make_node("Pad", "h pads value", "y"),
+    ]
+    after = rewritten(fold_cropping, build(nodes, _WHOLE_UP, _pads(0, 0, -1, 0, 0, -1)))
+    assert types(after) == ["ConvTranspose"]
+
+
 def test_sliced_convolutions_are_split() -> None:
     nodes = _sliced(pads=[2, 2], dilations=[2])
     after = rewritten(split_convolutions, build(nodes, _LAYER, _CUTS))
+    assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
+
+
+@pytest.mark.parametrize("sizes", ["", " sizes"], ids=["halves", "sizes"])
+def test_convolutions_are_split_where_split(sizes: str) -> None:
+    nodes = [
+        make_node("Conv", "x w b", "h", pads=[1, 1]),
+        make_node("Split", f"h{sizes}", "left right", axis=1),
+        *_sliced()[3:],
+    ]
+    constants = {"sizes": np.array([3, 3])}
+    after = rewritten(split_convolutions, build(nodes, _LAYER, constants))
     assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
 
 
@@ -96,6 +141,11 @@ _OTHER_READER = [
     make_node("Concat", "h r", "y", axis=2),
 ]
 _LONGER = [make_node("Conv", "x w b", "longer", pads=[2, 2]), *_zeros("longer")]
+_HALVES = [
+    make_node("Conv", "x w b", "h"),
+    make_node("Split", "h", "left right", axis=1),
+    make_node("Mul", "left right", "y"),
+]
 _WHOLE = [
     *_sliced()[:-1],
     make_node("Mul", "t right", "m"),
@@ -123,8 +173,11 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
         (fold_padding, _padded(), _LAYER, _pads(0, 0, -1, 0, 0, 2)),
         (fold_padding, _OTHER_READER, {"w": (4, 4, 3), "b": (4,)}, _pads(0, 0, 1, 0, 0, 1)),
+        (fold_cropping, _cropped("Conv", 0, 2, pads=[1, 1]), _LAYER, _ENDS),
+        (fold_cropping, _cropped("Conv", 0, 1, pads=[1, 1], strides=[2]), _LAYER, _ENDS),
         (split_convolutions, _WHOLE, _LAYER, _CUTS),
         (split_convolutions, _TIME, _LAYER, _CUTS),
+        (split_convolutions, _HALVES, _LAYER, {}),
         (split_convolutions, _sliced(group=2), {"w": (6, 2, 3), "b": (6,)}, _CUTS),
         (merge_pointwise, _READ_TWICE, _SKIPS, {}),
         (merge_pointwise, _skips(pads=[1, 1]), _SKIPS | {"w1": (8, 4, 3)}, {}),
@@ -133,7 +186,8 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
     ids=[
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
         *("padding with no zeros", "reflections", "padded channels", "a cut", "padding read twice"),
-        *("read whole", "slices of time", "groups"),
+        *("cut more than padded", "cut behind strides"),
+        *("read whole", "slices of time", "halves without a gate", "groups"),
         *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
     ],
 )

@@ -7,8 +7,8 @@ from typing import Any
 import onnx
 
 from tts_compress.numerics.ranges import LEVELS, Affine
-from tts_compress.onnx.graph import Array, Graph, attribute
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter, convolve
+from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute
+from tts_compress.onnx.integer.emitter import Coded, Emitter, convolve
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,

@@ -19,8 +19,8 @@ import onnx
 
 from tts_compress.numerics.ranges import ChannelCodes
 from tts_compress.numerics.weights import round_bias
-from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.emitter import CONTRIB, IntegerForm, integer_form
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
+from tts_compress.onnx.integer.emitter import IntegerForm, integer_form
 from tts_compress.onnx.weight_codes import WeightCodes
 
 _MIDDLE = 128

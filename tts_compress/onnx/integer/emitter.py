@@ -11,12 +11,9 @@ import onnx
 
 from tts_compress.numerics.ranges import Affine
 from tts_compress.numerics.weights import round_bias
-from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.weight_codes import WeightCodes, store_blocks
-
-CONTRIB = "com.microsoft"
-"""The domain of onnxruntime's own operators, part of every build of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.weights import Blocks
-from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.emitter import CONTRIB, Coded, Emitter, spare_columns
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
+from tts_compress.onnx.integer.emitter import Coded, Emitter, spare_columns
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.weight_codes import store_blocks
 

@@ -40,6 +40,7 @@ from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, st
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.rewrite import rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
+from tts_compress.onnx.rewrite.plain_forms import split_fused
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, WeightCodes, shift_biases
 from tts_compress.progress import Progress, report_status
@@ -281,6 +282,7 @@ def _refuse_codes(model: onnx.ModelProto) -> None:
 def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) -> Graph:
     """Return an exported graph in the form that is converted: in FP32, equal up to rounding."""
     graph = Graph(prepare(widen_halves(model)))
+    split_fused(graph)
     split_gemms(graph)
     graph.infer_types()  # it drops what nothing reads, of which nothing is decided
     if form == "qoperator":

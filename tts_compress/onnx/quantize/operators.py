@@ -14,8 +14,7 @@ from onnx import TensorProto, helper
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, Affine, Range
 from tts_compress.numerics.weights import Float32, round_bias, round_weight, usable_scales
-from tts_compress.onnx.graph import Array, Graph, copy_attributes, tensors_read
-from tts_compress.onnx.integer.emitter import CONTRIB
+from tts_compress.onnx.graph import CONTRIB, Array, Graph, copy_attributes, tensors_read
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import Decision

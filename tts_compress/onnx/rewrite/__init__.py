@@ -6,7 +6,12 @@ Each takes a `Graph`, makes changes that are equal up to rounding, and returns h
 
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.attention import simplify_attention
-from tts_compress.onnx.rewrite.convolutions import fold_padding, merge_pointwise, split_convolutions
+from tts_compress.onnx.rewrite.convolutions import (
+    fold_cropping,
+    fold_padding,
+    merge_pointwise,
+    split_convolutions,
+)
 from tts_compress.onnx.rewrite.curves import simplify_snakes, simplify_splines
 from tts_compress.onnx.rewrite.eliminate_identity import (
     drop_masks,
@@ -14,6 +19,11 @@ from tts_compress.onnx.rewrite.eliminate_identity import (
     single_utterance,
 )
 from tts_compress.onnx.rewrite.normalization import fold_affine, fuse_normalization
+from tts_compress.onnx.rewrite.plain_forms import (
+    flatten_convolutions,
+    state_padding,
+    unify_activations,
+)
 
 __all__ = ["REWRITES", "rewrite"]
 
@@ -21,9 +31,13 @@ _BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines
 """Rewrites that are exact where a program speaks one text at a time."""
 
 REWRITES = (
+    state_padding,
+    fold_padding,
+    flatten_convolutions,
+    unify_activations,
     *_BATCH_ONE,
     eliminate_identity,
-    fold_padding,
+    fold_cropping,
     split_convolutions,
     merge_pointwise,
     fuse_normalization,

@@ -7,16 +7,18 @@ from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 
+_GATES = frozenset({"Sigmoid", "Tanh"})
+
 
 def fold_padding(graph: Graph) -> int:
     """Fold Pad nodes into the convolutions that read them; return how many were folded.
 
-    Required: constant, non-negative amounts of zeros along time only, and no reader but
-    convolutions that state their own padding.
+    Required: constant, non-negative amounts of zeros behind the axes of batch and channels, and no
+    reader but convolutions that state their own padding.
     """
     folded = 0
     for node in list(graph.nodes):
-        amounts = _time_padding(graph, node) if node.op_type == "Pad" else None
+        amounts = _padding(graph, node) if node.op_type == "Pad" else None
         readers = graph.readers(node.output[0])
         takes_pads = readers and all(
             reader.op_type == "Conv" and attribute(reader, "auto_pad", "NOTSET") == "NOTSET"
@@ -24,9 +26,11 @@ def fold_padding(graph: Graph) -> int:
         )
         if amounts is None or not takes_pads or node.output[0] in graph.outputs:
             continue
+        if min(amounts) < 0:
+            continue
         graph.remove(node)
         for reader in readers:
-            before = attribute(reader, "pads", (0, 0))
+            before = attribute(reader, "pads", (0,) * len(amounts))
             pads = [present + more for present, more in zip(before, amounts, strict=True)]
             attributes = copy_attributes(reader) | {"pads": pads}
             graph.remove(reader)
@@ -36,12 +40,42 @@ def fold_padding(graph: Graph) -> int:
     return folded
 
 
+def fold_cropping(graph: Graph) -> int:
+    """Fold cuts of the time into the convolutions that make what is cut; return how many.
+
+    Causal networks convolve with padding on both sides, or upsample, and cut the end off.
+    Required: constant amounts, nobody else who reads the whole, and enough padding to take away.
+    """
+    folded = 0
+    for node in list(graph.nodes):
+        maker = graph.producer(node.input[0]) if node.op_type in {"Slice", "Pad"} else None
+        plain = None if maker is None else read_convolution(graph, maker)
+        amounts = _cropping(graph, node)
+        if maker is None or plain is None or amounts is None:
+            continue
+        # A transposed convolution crops by its padding, and another one has less of it.
+        sign = 1 if maker.op_type == "ConvTranspose" else -1
+        pads = [before + sign * more for before, more in zip(plain.pads, amounts, strict=True)]
+        strided = maker.op_type == "Conv" and plain.stride != 1
+        if strided or min(pads) < 0 or graph.only_reader(maker.output[0]) is None:
+            continue
+        if copy_attributes(maker).get("output_shape"):
+            continue
+        attributes = copy_attributes(maker) | {"pads": pads}
+        for replaced in (node, maker):
+            graph.remove(replaced)
+        graph.add(maker.op_type, maker.input, list(node.output), maker.name, **attributes)
+        folded += 1
+    return folded
+
+
 def split_convolutions(graph: Graph) -> int:
     """Split convolutions at the channels where their readers cut; return how many were split.
 
     Half of a WaveNet layer's channels go through tanh and half through a sigmoid: separate
     convolutions need no copy to be cut, and each half can have a quantization range of its own.
-    Required: one group, constant weights, and only forward channel slices as readers.
+    Required: one group, constant weights, and as readers only forward slices of channels, or splits
+    into gates: other parts of a `Split` gain nothing by layers of their own.
     """
     split = 0
     for node in list(graph.nodes):
@@ -49,14 +83,15 @@ def split_convolutions(graph: Graph) -> int:
         if plain is None or node.output[0] in graph.outputs:
             continue
         parts = _slices(graph, node, len(plain.weight))
-        for reader, (begin, end) in parts:
+        for reader in graph.readers(node.output[0]) if parts else ():
             graph.remove(reader)
+        for output, (begin, end) in parts:
             inputs = [node.input[0]]
             for name in filter(None, node.input[1:]):
                 part = graph.value(name)[begin:end]
                 inputs.append(graph.add_constant(f"{name}.{begin}", part))
             name = f"{node.name}.{begin}"
-            graph.add("Conv", inputs, [reader.output[0]], name, **copy_attributes(node))
+            graph.add("Conv", inputs, [output], name, **copy_attributes(node))
         if parts:
             graph.remove(node)
             split += 1
@@ -84,32 +119,67 @@ def merge_pointwise(graph: Graph) -> int:
     return merged
 
 
-def _time_padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
-    """Return the zeros put before and behind the last of three axes, or None for anything else."""
+def _padding(graph: Graph, node: onnx.NodeProto) -> tuple[int, ...] | None:
+    """Return the zeros put before all axes from the third on, and then behind; None for others."""
     pads = graph.constant(node.input[1]) if len(node.input) > 1 else None
-    if pads is None or pads.size != 6 or attribute(node, "mode", "constant") != "constant":
+    if pads is None or pads.size < 6 or attribute(node, "mode", "constant") != "constant":
         return None
     if len(node.input) > 2 and node.input[2] and graph.scalar(node.input[2]) != 0:
         return None
-    begin, end = int(pads[2]), int(pads[5])
-    plain = not pads[[0, 1, 3, 4]].any() and begin >= 0 and end >= 0
-    return (begin, end) if plain and len(node.input) < 4 else None
+    begins, ends = np.split(pads, 2)
+    plain = not begins[:2].any() and not ends[:2].any() and len(node.input) < 4
+    return tuple(map(int, (*begins[2:], *ends[2:]))) if plain else None
 
 
-def _slices(
-    graph: Graph, node: onnx.NodeProto, channels: int
-) -> list[tuple[onnx.NodeProto, tuple[int, int]]]:
-    """Return the slices that read a convolution and their channels; empty unless all are."""
+def _cropping(graph: Graph, node: onnx.NodeProto) -> tuple[int, int] | None:
+    """Return the steps cut from beginning and end of (B, C, T), or None for anything else."""
+    values = [graph.constant(tensor) for tensor in node.input[1:]]
+    if node.op_type == "Pad":
+        pads = _padding(graph, node)
+        cuts = pads is not None and len(pads) == 2 and max(pads) <= 0
+        return (-pads[0], -pads[1]) if pads is not None and cuts else None
+    if node.op_type != "Slice" or len(values) < 3 or any(v is None or v.size != 1 for v in values):
+        return None
+    begin, end, axis, *step = (int(v.reshape(-1)[0]) for v in values if v is not None)
+    is_cut = axis in {2, -1} and step in ([], [1]) and begin >= 0
+    if not is_cut or not (end < 0 or end >= np.iinfo(np.int32).max):
+        return None
+    return begin, max(0, -end)
+
+
+def _slices(graph: Graph, node: onnx.NodeProto, channels: int) -> list[tuple[str, tuple[int, int]]]:
+    """Return what is cut out of a convolution, and its channels; nothing unless all is cut."""
     parts = []
     for reader in graph.readers(node.output[0]):
-        bounds = channel_bounds(graph, reader, channels) if reader.op_type == "Slice" else None
-        forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
-        if bounds is None or not forward or reader.output[0] in graph.outputs:
+        cuts = _pieces(graph, reader, channels)
+        if not cuts or any(output in graph.outputs for output, _ in cuts):
             return []
-        parts.append((reader, bounds))
+        parts += cuts
     # Overlapping slices would be computed twice.
     total = sum(end - begin for _, (begin, end) in parts)
     return parts if total <= channels else []
+
+
+def _pieces(
+    graph: Graph, reader: onnx.NodeProto, channels: int
+) -> list[tuple[str, tuple[int, int]]]:
+    """Return the pieces that a Slice or Split of channels makes; nothing for other operators."""
+    if reader.op_type == "Slice":
+        bounds = channel_bounds(graph, reader, channels)
+        forward = len(reader.input) < 5 or graph.scalar(reader.input[4]) == 1
+        return [(reader.output[0], bounds)] if bounds is not None and forward else []
+    if reader.op_type != "Split" or attribute(reader, "axis", 0) not in {1, -2}:
+        return []
+    if not any(r.op_type in _GATES for part in reader.output for r in graph.readers(part)):
+        return []
+    # Without sizes the parts are equal, but the last one, which may be smaller.
+    count = len(reader.output)
+    equal = np.full(count, -(-channels // count))
+    sizes = graph.constant(reader.input[1]) if len(reader.input) > 1 else equal
+    if sizes is None:
+        return []
+    ends = np.minimum(np.cumsum(sizes), channels).tolist()
+    return list(zip(reader.output, zip([0, *ends], ends, strict=False), strict=True))
 
 
 def _emit_merged(

@@ -15,7 +15,7 @@ import onnx
 
 from tts_compress.onnx.graph import Graph, attribute, copy_attributes
 
-_Shape = tuple[int | None, ...]
+Shape = tuple[int | None, ...]
 
 
 def fold_affine(graph: Graph) -> int:
@@ -24,7 +24,7 @@ def fold_affine(graph: Graph) -> int:
     Required: one text at a time; γ and β known to hold one number per channel, constant or made at
     run time; a normalization that nothing else reads. β may be missing.
     """
-    shapes = _shapes(graph)
+    shapes = known_shapes(graph)
     return sum(
         _fold(graph, shapes, node)
         for node in list(graph.nodes)
@@ -32,7 +32,7 @@ def fold_affine(graph: Graph) -> int:
     )
 
 
-def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> bool:
+def _fold(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> bool:
     source, scale, shift = node.input
     constants = [graph.constant(tensor) for tensor in (scale, shift)]
     channels = None if any(value is None for value in constants) else len(graph.value(scale))
@@ -67,7 +67,7 @@ def _fold(graph: Graph, shapes: Mapping[str, _Shape], node: onnx.NodeProto) -> b
 
 
 def _operand(
-    shapes: Mapping[str, _Shape],
+    shapes: Mapping[str, Shape],
     node: onnx.NodeProto | None,
     operator: str,
     tensor: str,
@@ -83,10 +83,10 @@ def _operand(
     return others[0] if fits else None
 
 
-def _shapes(graph: Graph) -> dict[str, _Shape]:
+def known_shapes(graph: Graph) -> dict[str, Shape]:
     """Return the known shapes of tensors; None stands for an unknown size."""
     model = graph.model.graph
-    shapes: dict[str, _Shape] = {name: tuple(t.dims) for name, t in graph.initializers.items()}
+    shapes: dict[str, Shape] = {name: tuple(t.dims) for name, t in graph.initializers.items()}
     for value in (*model.value_info, *model.input):
         if value.type.tensor_type.HasField("shape"):
             sizes = value.type.tensor_type.shape.dim
@@ -99,7 +99,7 @@ def _shapes(graph: Graph) -> dict[str, _Shape]:
 _OLDEST, _NEEDED = 13, 17
 """Operator sets: LayerNormalization came with 17, and nothing in a voice changed since 13."""
 
-_ELEMENTWISE = frozenset(
+ELEMENTWISE = frozenset(
     {"Add", "Sub", "Mul", "Div", "Erf", "Relu", "Tanh", "Sigmoid"}
     | {"QuantizeLinear", "DequantizeLinear"}
 )
@@ -138,7 +138,7 @@ def cancel_transposes(graph: Graph) -> int:
                 graph.remove(node)
                 graph.redirect(node.output[0], before)
                 cancelled += 1
-        elif node.op_type in _ELEMENTWISE and node.output[0] not in graph.outputs:
+        elif node.op_type in ELEMENTWISE and node.output[0] not in graph.outputs:
             _move(graph, node)
     return cancelled
 

@@ -1,0 +1,192 @@
+"""Forms that exporters and optimizers write become plain operators, equal to them."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from tests.graphs import make_node
+from tests.onnx.rewrite.along_time import build, rewritten, types
+from tts_compress.onnx.graph import Graph, attribute, infer_types
+from tts_compress.onnx.quantize.convert import convertible_graph
+from tts_compress.onnx.quantize.prepare import optimize
+from tts_compress.onnx.rewrite.plain_forms import (
+    flatten_convolutions,
+    split_fused,
+    state_padding,
+    unify_activations,
+)
+
+_SCALARS = {
+    name: np.array(value, np.float32)
+    for name, value in {"zero": 0.0, "slope": 0.1, "three": 3.0, "half": 0.5}.items()
+}
+_SCALED, _TURNED = make_node("Mul", "x slope", "s"), make_node("Mul", "slope x", "s")
+
+
+def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
+    infer_types(model)
+    return model
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [_SCALED, make_node("Max", "s x", "y")],
+        [_TURNED, make_node("Max", "x s", "y")],
+        [_SCALED, make_node("Greater", "x zero", "c"), make_node("Where", "c x s", "y")],
+        [_TURNED, make_node("LessOrEqual", "x zero", "c"), make_node("Where", "c s x", "y")],
+        [
+            make_node("Relu", "x", "above"),
+            make_node("Neg", "x", "n"),
+            make_node("Relu", "n", "below"),
+            make_node("Mul", "below slope", "s"),
+            make_node("Sub", "above s", "y"),
+        ],
+    ],
+)
+def test_leaky_relus_are_one_operator(nodes: list[onnx.NodeProto]) -> None:
+    after = rewritten(unify_activations, _typed(build(nodes, {}, _SCALARS)))
+    assert types(after) == ["LeakyRelu"]
+
+
+@pytest.mark.parametrize("node", ["Max x zero", "Max zero x", "Clip x zero"])
+def test_relus_are_one_operator(node: str) -> None:
+    operator, inputs = node.split(maxsplit=1)
+    model = _typed(build([make_node(operator, inputs, "y")], {}, _SCALARS))
+    assert types(rewritten(unify_activations, model)) == ["Relu"]
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        [make_node("Mul", "x each", "s"), make_node("Max", "s x", "y")],
+        [make_node("Mul", "x three", "s"), make_node("Max", "s x", "y")],
+        [_SCALED, make_node("Max", "s half", "y")],
+        [_SCALED, make_node("Max", "s x zero", "y")],
+        [_SCALED, make_node("Greater", "x half", "c"), make_node("Where", "c x s", "y")],
+        [_SCALED, make_node("Greater", "x zero", "c"), make_node("Where", "c s x", "y")],
+        [make_node("Clip", "x zero half", "y")],
+    ],
+    ids=["by channel", "steep", "no activation", "three", "another bend", "upside down", "bounded"],
+)
+def test_other_curves_stay(nodes: list[onnx.NodeProto]) -> None:
+    constants = _SCALARS | {"each": np.array([[0.1], [0.2], [0.1], [0.1]], np.float32)}
+    assert unify_activations(Graph(_typed(build(nodes, {}, constants)))) == 0
+
+
+_IMAGES = {"w": (6, 4, 1, 3), "b": (6,), "up": (6, 4, 1, 4)}
+
+
+def _images(axis: int) -> onnx.ModelProto:
+    """Convolve, activate, upsample and cut images of one row, or of one column."""
+
+    def pair(value: int, other: int) -> list[int]:
+        return [other, value] if axis == 2 else [value, other]
+
+    nodes = [
+        make_node("Unsqueeze", "x axis", "image"),
+        make_node("Conv", "image w b", "h", pads=pair(1, 0) * 2, kernel_shape=pair(3, 1)),
+        make_node("LeakyRelu", "h", "a"),
+        make_node("Mul", "a factors", "m"),
+        make_node("Concat", "m h", "both", axis=1),
+        make_node("Slice", "both three nine channels", "cut"),
+        make_node("ConvTranspose", "cut up", "u", strides=pair(2, 1), pads=pair(1, 0) * 2),
+        make_node("Squeeze", "u axis", "flat"),
+        make_node("Tanh", "flat", "y"),
+    ]
+    ints = {"axis": axis, "three": 3, "nine": 9, "channels": 1}
+    factors = np.random.default_rng(3).normal(size=(6, 1, 1)).astype(np.float32)
+    constants: dict[str, Any] = {n: np.array([v]) for n, v in ints.items()} | {"factors": factors}
+    generator = np.random.default_rng(0)
+    for name, shape in _IMAGES.items():
+        weight = generator.normal(size=shape).astype(np.float32)
+        turned = weight.ndim == 4 and axis == 3
+        constants[name] = weight.swapaxes(2, 3).copy() if turned else weight
+    return _typed(build(nodes, {}, constants, batch=1))
+
+
+@pytest.mark.parametrize("axis", [2, 3], ids=["rows", "columns"])
+def test_images_of_one_row_are_convolved_along_time(axis: int) -> None:
+    after = rewritten(flatten_convolutions, _images(axis), count=2)
+    assert not {"Squeeze", "Unsqueeze"} & {*types(after)}
+
+
+def test_images_of_several_rows_stay() -> None:
+    model = _images(2)
+    model.graph.node[1].attribute.extend([onnx.helper.make_attribute("strides", [2, 1])])
+    model.graph.node[6].input[1] = "computed"
+    model.graph.node.insert(0, make_node("Neg", "up", "computed"))
+    assert flatten_convolutions(Graph(model)) == 0
+
+
+def _layers() -> onnx.ModelProto:
+    nodes = [
+        make_node("Conv", "x w b", "h", "/net/conv/Conv", pads=[1, 1]),
+        make_node("LeakyRelu", "h", "a", alpha=0.2),
+        make_node("Transpose", "a", "t", perm=[0, 2, 1]),
+        make_node("MatMul", "t m", "p", "/net/out/MatMul"),
+        make_node("Transpose", "p", "y", perm=[0, 2, 1]),
+    ]
+    return build(nodes, {"w": (6, 4, 3), "b": (6,), "m": (6, 5)}, batch=1)
+
+
+def test_what_the_runtime_fused_is_split() -> None:
+    fused = optimize(_layers(), fuse=True)
+    assert types(fused)[0] == "FusedConv"
+    after = rewritten(split_fused, fused)
+    assert types(after)[:2] == ["Conv", "LeakyRelu"]
+    nodes = convertible_graph(fused, "qoperator", batch_one=True).nodes
+    assert [n.name for n in nodes if n.op_type == "Conv"] == ["/net/conv/Conv"]
+
+
+def test_fused_sums_and_factors_are_kept() -> None:
+    params: dict[str, Any] = {
+        "activation": "LeakyRelu",
+        "activation_params": [0.3],
+        "domain": "com.microsoft",
+    }
+    turned: dict[str, Any] = {"transB": 1, "alpha": 0.5, "domain": "com.microsoft"}
+    nodes = [
+        make_node("FusedConv", "x w b x", "h", pads=[1, 1], **params),
+        make_node("Transpose", "h", "t", perm=[0, 2, 1]),
+        make_node("FusedMatMul", "t m", "y", **turned),
+    ]
+    model = build(nodes, {"w": (4, 4, 3), "b": (4,), "m": (5, 4)})
+    model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
+    after = rewritten(split_fused, model, count=2)
+    assert types(after) == ["Conv", "Add", "LeakyRelu", "Transpose", "MatMul"]
+
+
+@pytest.mark.parametrize("alpha", [1.0, 1.702])
+def test_a_swish_is_a_product(alpha: float) -> None:
+    node = make_node("QuickGelu", "x", "y", domain="com.microsoft", alpha=alpha)
+    model = build([node], {})
+    model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
+    assert types(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]
+
+
+@pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER", "VALID"])
+@pytest.mark.parametrize(
+    ("operator", "shape", "stated"),
+    [
+        ("Conv", (6, 4, 2), {}),
+        ("Conv", (6, 4, 1), {"dilations": [1]}),
+        ("ConvTranspose", (4, 6, 5), {"strides": [2]}),
+        ("ConvTranspose", (4, 6, 4), {"strides": [2], "output_padding": [1]}),
+    ],
+)
+def test_padding_of_a_kind_is_stated(
+    operator: str, shape: tuple[int, ...], stated: dict[str, Any], kind: str
+) -> None:
+    if kind == "VALID" and shape[2] == 2:
+        shape = (*shape[:2], 1)  # the shortest signal has one frame
+    model = build([make_node(operator, "x w", "y", auto_pad=kind, **stated)], {"w": shape})
+    after = rewritten(state_padding, model)
+    assert attribute(after.graph.node[0], "auto_pad", "") == "NOTSET"
+
+
+def test_padding_that_depends_on_the_length_stays() -> None:
+    node = make_node("Conv", "x w", "y", auto_pad="SAME_UPPER", strides=[2])
+    assert state_padding(Graph(build([node], {"w": (6, 4, 3)}))) == 0
