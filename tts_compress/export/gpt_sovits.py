@@ -217,10 +217,10 @@ def write_graphs(model: TorchModel, directory: Path) -> tuple[list[Path], dict[s
     prompt = torch.tensor([phones])
     text = torch.arange(1, _EXAMPLE)[None]
     zeros, rate = torch.zeros(1, bert.shape[0], text.shape[1]), voice.sample_rate
-    given = (text, zeros, prompt, bert[None], torch.zeros(1, 3 * rate), torch.zeros(1, 48_000))
+    arguments = (text, zeros, prompt, bert[None], torch.zeros(1, 3 * rate), torch.zeros(1, 48_000))
     paths = [directory / name for name in GRAPHS]
     outputs: Axes = {"text": {1: "all"}, "prompt": {1: "prompt"}, "style": {}}
-    write_graph(encoder, given, _ENCODER_INPUTS, outputs, paths[0])
+    write_graph(encoder, arguments, _ENCODER_INPUTS, outputs, paths[0])
     _write_language_model(root.t2s, text.shape[1], paths)
     style = torch.zeros(1, root.vits.gin_channels, 1)
     inputs: Axes = {"phones": {1: "symbols"}, "codes": {1: "tokens"}, "style": {}}
@@ -255,8 +255,8 @@ def _write_language_model(t2s: Any, length: int, paths: Sequence[Path]) -> None:
     first: Axes = {"text": {1: "symbols"}, "prompt": {1: "prompt"}}
     write_graph(Prefill(t2s).eval(), (text, token), first, outputs, paths[1])
     counts: Axes = {"token": {}, "length": {}, "step": {}}
-    given = (token[:, :1], token[0, :1], token[0, :1], *past)
-    write_graph(T2SStep(t2s).eval(), given, {**counts, **read}, outputs, paths[2])
+    inputs = (token[:, :1], token[0, :1], token[0, :1], *past)
+    write_graph(T2SStep(t2s).eval(), inputs, {**counts, **read}, outputs, paths[2])
     shared = SharedWeights(paths[1].with_name(_WEIGHTS))
     for path in paths[1:3]:
         shared.write(onnx.load(path), path)

@@ -318,9 +318,9 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
 
 def verdict_lines(verdict: RuntimeVerdict) -> list[RenderableType]:
     """Return a verdict as lines for a terminal."""
-    known = " by its documentation" if verdict.evidence == "documentation" else ""
+    evidence = " by its documentation" if verdict.evidence == "documentation" else ""
     head = f"{verdict.runtime} {verdict.release}: "
-    head += f"plays{known}" if verdict.plays else f"does not play{known}"
+    head += f"plays{evidence}" if verdict.plays else f"does not play{evidence}"
     if verdict.plays and verdict.since not in (None, verdict.release):
         head += f", as releases from {verdict.since} on do"
     lines = [f"{head} ({verdict.operators:,} operators)"]
@@ -409,11 +409,11 @@ def _advice(model: Model, runtime: RuntimeRelease, lacking: Mapping[str, int]) -
     """Return a sentence on the scheme to use instead, where operators are lacking."""
     if not lacking:
         return None
-    made = {name for name in lacking if _is_of_schemes(name)}
-    if model.manifest is None or (made != set(lacking) and runtime.fallback is None):
+    of_schemes = {name for name in lacking if _is_of_schemes(name)}
+    if model.manifest is None or (of_schemes != set(lacking) and runtime.fallback is None):
         return None if runtime.fallback else "the original has them: no scheme takes them out"
     schemes = [scheme for scheme in runtime.file.schemes if not _is_made_by(model, scheme)]
-    return f"compress the original with `{schemes[0]}` for it" if made and schemes else None
+    return f"compress the original with `{schemes[0]}` for it" if of_schemes and schemes else None
 
 
 def _is_of_schemes(operator: str) -> bool:
@@ -433,11 +433,13 @@ def _is_made_by(model: Model, scheme: str) -> bool:
 
 def _read_needs(model: onnx.ModelProto) -> _Needs:
     """Return what a graph asks of a runtime."""
-    own = {(function.domain, function.name) for function in model.functions}
+    functions = {(function.domain, function.name) for function in model.functions}
     calls = Counter(
-        _name(node) for node in nested_nodes(model.graph.node) if (node.domain, node.op_type) in own
+        _name(node)
+        for node in nested_nodes(model.graph.node)
+        if (node.domain, node.op_type) in functions
     )
-    plain = inline_functions(model) if own else model
+    plain = inline_functions(model) if functions else model
     types = _element_types(plain)
     operators = Counter(
         (_name(node), types.get(node.input[0], "") if node.input else "")
@@ -463,10 +465,10 @@ def _with_quantized_types(model: onnx.ModelProto) -> onnx.ModelProto:
     copy = copy_model(model)
     stored = {tensor.name: tensor.data_type for tensor in copy.graph.initializer}
     for node in copy.graph.node:
-        place = _ZERO_POINTS.get(node.op_type, len(node.input))
-        if node.domain and place < len(node.input) and node.input[place] in stored:
+        index = _ZERO_POINTS.get(node.op_type, len(node.input))
+        if node.domain and index < len(node.input) and node.input[index] in stored:
             value = copy.graph.value_info.add(name=node.output[0])
-            value.type.tensor_type.elem_type = stored[node.input[place]]
+            value.type.tensor_type.elem_type = stored[node.input[index]]
     return copy
 
 

@@ -397,7 +397,7 @@ def explain(
     folders = _folders(graph, contract.folder)
     if then:
         if isinstance(then, list):
-            then = [resolved(one, {"metadata": _metadata(one, folders)}, path) for one in then]
+            then = [resolved(t, {"metadata": _metadata(t, folders)}, path) for t in then]
         table["then"] = then
         contract = parse_config(json.dumps(table), Contract, f"'{path}'")
         leading = leading_part(graph, signature, contract, f"'{path}'")

@@ -162,20 +162,20 @@ def _stop(graph: Graph, tensor: str, output: str, shape: tuple[int, ...]) -> str
     return graph.insert("Reshape", [tensor, sizes], output)
 
 
-def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> None:
+def _convolve(graph: Graph, layer: _Layer, read: str, codes: ChannelCodes) -> None:
     """Emit a convolution whose results are rounded by channel."""
     phases, plain, stem = layer.form.phases, layer.form.convolution, layer.stem
-    steps = np.tile(made.scales.astype(np.float64), phases)
-    offsets = np.tile(made.zeros.astype(np.float64), phases) - _MIDDLE
+    steps = np.tile(codes.scales.astype(np.float64), phases)
+    offsets = np.tile(codes.zeros.astype(np.float64), phases) - _MIDDLE
     scales = (layer.scales / steps).astype(np.float32)
     bias = round_bias(layer.bias / steps + offsets, scales.astype(np.float64))
-    one, middle = _plain_codes(graph)
+    unit, middle = _plain_codes(graph)
     inputs = [
-        *(_last(graph, read, layer.codes.shape[1]), one, middle),
+        *(_last(graph, read, layer.codes.shape[1]), unit, middle),
         graph.add_constant(f"{stem}.weight", layer.codes),
         graph.add_constant(f"{stem}.weight_scale", scales),
         graph.add_constant(f"{stem}.weight_zero", np.zeros(len(scales), np.int8)),
-        *(one, middle),
+        *(unit, middle),
         graph.add_constant(f"{stem}.bias", bias),
     ]
     result = graph.make(
@@ -192,7 +192,7 @@ def _convolve(graph: Graph, layer: _Layer, read: str, made: ChannelCodes) -> Non
     real = _first(graph, layer, result, f"{stem}.codes_first")
     names = [
         graph.add_constant(f"{stem}.{name}", value)
-        for name, value in (("scales", made.scales), ("zeros", made.zeros))
+        for name, value in (("scales", codes.scales), ("zeros", codes.zeros))
     ]
     name = graph.fresh(f"{stem}/DequantizeLinear")
     graph.add("DequantizeLinear", [real, *names], [layer.name], name, axis=1)
@@ -212,11 +212,11 @@ def _multiply(graph: Graph, layer: _Layer, read: str) -> None:
         ]
         read = graph.make("Concat", taps, f"{stem}.taps", axis=1)
     read = _last(graph, read, layer.codes[0].size)
-    one, middle = _plain_codes(graph)
+    unit, middle = _plain_codes(graph)
     inputs = [
         read,
         graph.add_constant(f"{stem}.weight", layer.codes.transpose(2, 1, 0).reshape(-1, outputs)),
-        one,
+        unit,
         graph.add_constant(f"{stem}.weight_scale", layer.scales.astype(np.float32)),
         middle,
         graph.add_constant(f"{stem}.weight_zero", np.zeros(outputs, np.int8)),

@@ -98,14 +98,14 @@ def record_tensors(
         threads: Threads within an operator; None leaves it to the runtime.
     """
     watched = feed_noise(model)
-    given = {value.name for value in watched.graph.input}
-    made = [tensor for tensor in tensors if tensor not in given]
-    session = open_session(with_outputs(watched, made), "the observed graph", threads)
-    found = []
+    inputs = {value.name for value in watched.graph.input}
+    computed = [tensor for tensor in tensors if tensor not in inputs]
+    session = open_session(with_outputs(watched, computed), "the observed graph", threads)
+    recorded = []
     for feeds in calls:
-        values = dict(zip(made, run_session(session, feeds, "the observed graph"), strict=True))
-        found.append(values | {name: feeds[name] for name in tensors if name in given})
-    return found
+        values = dict(zip(computed, run_session(session, feeds, "the observed graph"), strict=True))
+        recorded.append(values | {name: feeds[name] for name in tensors if name in inputs})
+    return recorded
 
 
 def _observe(
@@ -120,9 +120,9 @@ def _observe(
     wanted = [name for tensor in tensors for name in outputs[tensor]]
     runs = 0
     for feeds in calls:
-        found = iter(run_session(session, feeds, "the calibration graph", wanted))
-        values = {tensor: [next(found) for _ in outputs[tensor]] for tensor in tensors}
-        del found
+        values_in_turn = iter(run_session(session, feeds, "the calibration graph", wanted))
+        values = {tensor: [next(values_in_turn) for _ in outputs[tensor]] for tensor in tensors}
+        del values_in_turn
         yield values
         values.clear()  # the next run makes its own
         runs += 1
@@ -148,8 +148,8 @@ def _watched(
     # The other way around all tensors would be kept until the graph has run.
     for index, tensor in reversed(list(enumerate(tensors))):
         nodes = watch(tensor, f"{_PREFIX}{index}.", opset)
-        made = {name for node in nodes for name in node.input}
-        outputs[tensor] = [node.output[0] for node in nodes if node.output[0] not in made]
+        read = {name for node in nodes for name in node.input}
+        outputs[tensor] = [node.output[0] for node in nodes if node.output[0] not in read]
         graph.node.extend(nodes)
         graph.output.extend(
             helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs[tensor]

@@ -191,11 +191,11 @@ def _layer(
 
 def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> IntegerForm | None:
     """Return the ordinary convolution along time that an operator can be seen as, if it is one."""
-    found = read_convolution(graph, node)
-    if found is None or found.groups != 1:
+    convolution = read_convolution(graph, node)
+    if convolution is None or convolution.groups != 1:
         return None
     if node.op_type == "Conv":
-        return IntegerForm(found)
+        return IntegerForm(convolution)
     if decision.weights == Weights.INT4 and decision.activations != Activations.STATIC:
         return None  # its blocks are those of the weight as it stands
     return integer_form(graph, node)
