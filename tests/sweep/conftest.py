@@ -120,7 +120,7 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return _Compressed(model, scheme)
 
     def recognizer(given: str, language: str, _: object) -> Analyzer:
-        about = {"given": given, "setting": language, "description": "tone reader 1"}
+        about = {"spec": given, "setting": language, "description": "tone reader 1"}
         return Analyzer(kind="recognizer", **about)
 
     own = Settings.options
