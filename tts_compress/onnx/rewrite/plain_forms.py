@@ -137,7 +137,8 @@ def _holds(
         return False
     # A constant of more axes would add them to the result.
     axes = max(1, len(shapes.get(parts["x"], ())))
-    if any(np.ndim(graph.constant(t)) > axes for name, t in parts.items() if name != "x"):
+    constants = (graph.constant(tensor) for name, tensor in parts.items() if name != "x")
+    if any(value is not None and value.ndim > axes for value in constants):
         return False
     slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
     # Of two lines `Max` takes the upper one.
