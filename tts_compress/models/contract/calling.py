@@ -68,7 +68,7 @@ class Call:
     """Symbols of what the recording says, where the voice is told them."""
 
     heard: Mapping[str, Samples] = field(default_factory=dict)
-    """What graphs are given of the recording, by name."""
+    """Samples or features of the recording that graphs are given, by name."""
 
     gain: float = 1.0
     """Multiplies the sound."""
