@@ -121,6 +121,21 @@ def test_images_of_one_row_are_convolved_along_time(axis: int) -> None:
     assert not {"Squeeze", "Unsqueeze"} & {*types(after)}
 
 
+def test_an_activation_of_rows_is_one_operator_along_time() -> None:
+    nodes = [
+        make_node("Unsqueeze", "x axis", "image"),
+        make_node("Conv", "image w", "h", pads=[0, 1, 0, 1]),
+        make_node("Mul", "h slope", "s"),
+        make_node("Greater", "h zero", "c"),
+        make_node("Where", "c h s", "a"),
+        make_node("Conv", "a w", "z", pads=[0, 1, 0, 1]),
+        make_node("Squeeze", "z axis", "y"),
+    ]
+    model = build(nodes, {"w": (4, 4, 1, 3)}, _SCALARS | {"axis": np.array([2])}, batch=1)
+    graph = convertible_graph(model, "qoperator", batch_one=True)
+    assert types(graph.finish())[:3] == ["Conv", "LeakyRelu", "Conv"]
+
+
 def test_images_of_several_rows_stay() -> None:
     model = _images(2)
     model.graph.node[1].attribute.extend([onnx.helper.make_attribute("strides", [2, 1])])
