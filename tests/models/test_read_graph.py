@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node
+from tests.graphs import make_model, make_node, run_model
 from tts_compress.errors import ModelError
 from tts_compress.models.graph_file import read_graph
 
@@ -233,3 +233,16 @@ def test_the_long_name_of_the_standard_operators_is_read(tmp_path: Path) -> None
     onnx.save(model, tmp_path / "voice.onnx")
     read = read_graph(tmp_path / "voice.onnx")
     assert [read.opset_import[0].domain, read.graph.node[0].domain] == ["", ""]
+
+
+def test_a_function_may_use_the_long_name(tmp_path: Path) -> None:
+    """The runtime wants an operator set of the function for each operator in it."""
+    model = make_model([make_node("Twice", "x", "y", domain="own")], {"x": [1, 2]}, {"y": None})
+    body, opsets = make_node("Add", "a a", "b", domain="ai.onnx"), [helper.make_opsetid("", 15)]
+    function = helper.make_function("own", "Twice", ["a"], ["b"], [body], opsets)
+    function.opset_import[0].domain = "ai.onnx"
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    onnx.save(model, tmp_path / "voice.onnx")
+    feeds = {"x": np.ones((1, 2), np.float32)}
+    assert (run_model(read_graph(tmp_path / "voice.onnx"), feeds)[0] == 2).all()

@@ -139,8 +139,8 @@ def _metrics() -> list[Metric]:
 def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     """Return the run with a hybrid in the place of the candidate."""
     store, options = run.store, run.options
-    hybrids = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
-    files = {piece.audio: store.wav_path(piece) for piece in hybrids}
+    renderings = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
+    files = {piece.audio: store.wav_path(piece) for piece in renderings}
     measured = dict(run.measured)
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
         analyzer = find_analyzer(measure, options)
@@ -157,7 +157,7 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     spoken = {
         "reference": _spoken(run, 0),
         "other_seed": _spoken(run, OTHER_SEEDS),
-        "candidate": hybrids,
+        "candidate": renderings,
     }
     pairs = [
         _with_candidate(store, pair, dict(zip(spoken, pieces, strict=True)))

@@ -57,7 +57,8 @@ def read_graph(path: Path) -> onnx.ModelProto:
 
 def _use_one_name(model: onnx.ModelProto) -> None:
     """Call the domain of the standard operators by its short name, which has two."""
-    for entry in (*model.opset_import, *_all_nodes(model)):
+    imports = (entry for held in (model, *model.functions) for entry in held.opset_import)
+    for entry in (*imports, *_all_nodes(model)):
         if entry.domain == "ai.onnx":
             entry.domain = ""
 

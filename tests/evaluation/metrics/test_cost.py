@@ -248,3 +248,10 @@ def test_throughput_is_compared_by_what_was_said() -> None:
     assert row.trend == "better"
     (older,) = metric.table_rows(pair.model_copy(update={"ratio": None, "ratio_interval": None}), 0)
     assert older.change == "2.0× higher"
+
+
+def test_an_older_report_of_a_silent_voice_is_shown() -> None:
+    metric = _metric("throughput")
+    pair = metric.result(reference=0.0, candidate=2.0)
+    (row,) = metric.table_rows(pair, None)
+    assert (row.change, row.trend) == ("n/a", "unknown")

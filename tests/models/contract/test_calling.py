@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.graphs import make_node
+from tests.graphs import make_model, make_node
 from tests.models.contract.conftest import build_vocoder, build_vocos
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError, RecipeError
@@ -178,3 +178,25 @@ def test_a_voice_with_two_vocoders_or_none_is_told_to_choose(
     vocoder.unlink()
     with pytest.raises(ModelError, match=r"fit the contracts matcha and matcha-vocos; put"):
         load(f"contract:{path}")
+
+
+def test_what_is_filled_up_has_a_bound(tmp_path: Path) -> None:
+    """A size that a graph returns decides how much memory is taken."""
+    nodes = [make_node("Cast", "ids", "real", to=1), make_node("Mul", "real row", "wide")]
+    first = make_model(
+        [*nodes, make_node("Identity", "many", "n")],
+        {"ids": (TensorProto.INT64, [1, "T"])},
+        {"wide": None, "n": (TensorProto.INT64, [])},
+        {"row": np.ones((1, 1, 600), np.float32), "many": np.array(40_000, np.int64)},
+    )
+    second = make_model([make_node("Neg", "wide", "y")], {"wide": [1, "T", "C"]}, {"y": None})
+    onnx.save(first, tmp_path / "a.onnx")
+    onnx.save(second, tmp_path / "b.onnx")
+    (tmp_path / "contract.toml").write_text(
+        'version = 1\nname = "long"\nsample_rate = 16000\nsize.frames.output = "n"\n'
+        'tokens.source = "ids"\ninput.ids.role = "tokens"\n'
+        '[[then]]\ngraph = "b.onnx"\ninput.wide = { role = "output", pad = "frames" }\n',
+        encoding="utf-8",
+    )
+    with pytest.raises(ModelError, match=r"no input 'wide float32.*more than \d+ bytes"):
+        load(tmp_path / "a.onnx").synthesize("ids: 5")

@@ -175,3 +175,15 @@ def test_a_factor_moves_no_byte() -> None:
     integer = _integer(model, "h", "y")
     assert "Mul" not in operators_of(integer)
     _check(model, integer, at_least=33)
+
+
+@pytest.mark.parametrize("slope", [-0.5, 1.5])
+def test_a_slope_of_any_size_is_kept(slope: float) -> None:
+    """On codes the upper of two lines is taken, which below zero is not the steeper one."""
+    nodes = [
+        make_node("Conv", "x w1", "h", pads=[1, 1]),
+        make_node("LeakyRelu", "h", "a", alpha=slope),
+        make_node("Conv", "a w2", "y", pads=[1, 1]),
+    ]
+    model = _model(nodes, {"w1": (16, 8, 3), "w2": (16, 16, 3)})
+    _check(model, _integer(model, "h", "y"), at_least=30)

@@ -68,11 +68,19 @@ def test_relus_are_one_operator(node: str) -> None:
         [_SCALED, make_node("Greater", "x half", "c"), make_node("Where", "c x s", "y")],
         [_SCALED, make_node("Greater", "x zero", "c"), make_node("Where", "c s x", "y")],
         [make_node("Clip", "x zero half", "y")],
+        [make_node("Max", "x wide", "y")],
+        [make_node("Mul", "x wide", "s"), make_node("Max", "s x", "y")],
     ],
-    ids=["by channel", "steep", "no activation", "three", "another bend", "upside down", "bounded"],
+    ids=[
+        *("by channel", "steep", "no activation", "three", "another bend", "upside down"),
+        *("bounded", "more axes", "slope of more axes"),
+    ],
 )
 def test_other_curves_stay(nodes: list[onnx.NodeProto]) -> None:
-    constants = _SCALARS | {"each": np.array([[0.1], [0.2], [0.1], [0.1]], np.float32)}
+    constants = _SCALARS | {
+        "each": np.array([[0.1], [0.2], [0.1], [0.1]], np.float32),
+        "wide": np.zeros((1, 1, 1, 1), np.float32),  # the result has four axes
+    }
     assert unify_activations(Graph(_typed(build(nodes, {}, constants)))) == 0
 
 
@@ -113,12 +121,41 @@ def test_images_of_one_row_are_convolved_along_time(axis: int) -> None:
     assert not {"Squeeze", "Unsqueeze"} & {*types(after)}
 
 
+def test_an_activation_of_rows_is_one_operator_along_time() -> None:
+    nodes = [
+        make_node("Unsqueeze", "x axis", "image"),
+        make_node("Conv", "image w", "h", pads=[0, 1, 0, 1]),
+        make_node("Mul", "h slope", "s"),
+        make_node("Greater", "h zero", "c"),
+        make_node("Where", "c h s", "a"),
+        make_node("Conv", "a w", "z", pads=[0, 1, 0, 1]),
+        make_node("Squeeze", "z axis", "y"),
+    ]
+    model = build(nodes, {"w": (4, 4, 1, 3)}, _SCALARS | {"axis": np.array([2])}, batch=1)
+    graph = convertible_graph(model, "qoperator", batch_one=True)
+    assert types(graph.finish())[:3] == ["Conv", "LeakyRelu", "Conv"]
+
+
 def test_images_of_several_rows_stay() -> None:
     model = _images(2)
     model.graph.node[1].attribute.extend([onnx.helper.make_attribute("strides", [2, 1])])
     model.graph.node[6].input[1] = "computed"
     model.graph.node.insert(0, make_node("Neg", "up", "computed"))
     assert flatten_convolutions(Graph(model)) == 0
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_another_axis_of_size_one_is_no_row(axis: int) -> None:
+    """Channels are the second axis only where the axis that is put in stands behind them."""
+    nodes = [
+        make_node("Unsqueeze", "x behind", "image"),
+        make_node("Conv", "image w", "h", pads=[0, 1, 0, 1]),
+        make_node("Squeeze", "h behind", "flat"),
+        make_node("Unsqueeze", "flat axis", "other"),
+        make_node("Concat", "other other", "y", axis=1),
+    ]
+    constants = {"behind": np.array([2]), "axis": np.array([axis])}
+    rewritten(flatten_convolutions, _typed(build(nodes, {"w": (4, 4, 1, 3)}, constants, batch=1)))
 
 
 def _layers() -> onnx.ModelProto:
@@ -157,6 +194,19 @@ def test_fused_sums_and_factors_are_kept() -> None:
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
     after = rewritten(split_fused, model, count=2)
     assert types(after) == ["Conv", "Add", "LeakyRelu", "Transpose", "MatMul"]
+
+
+def test_a_fused_product_keeps_no_parameter_of_its_activation() -> None:
+    params: dict[str, Any] = {f"activation_{name}": 0.3 for name in ("alpha", "beta", "gamma")}
+    nodes = [
+        make_node("Reshape", "x rows", "r"),
+        make_node(
+            "FusedGemm", "r m b", "y", domain="com.microsoft", activation="HardSigmoid", **params
+        ),
+    ]
+    model = build(nodes, {"m": (4, 5), "b": (5,)}, {"rows": np.array([-1, 4])})
+    model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
+    assert types(rewritten(split_fused, model)) == ["Reshape", "Gemm", "HardSigmoid"]
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.702])

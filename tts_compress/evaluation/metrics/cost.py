@@ -230,7 +230,7 @@ def _throughput(run: Run) -> Throughput:
 
 def _throughput_rows(value: Throughput, _: object) -> list[Row]:
     ratio, interval = value.ratio, value.ratio_interval
-    if ratio is None:  # an older report
+    if ratio is None and value.reference:  # an older report
         ratio = value.candidate / value.reference
     before, after = (
         f"{rate:.4g} s of audio per s" if formatting.is_finite(rate) else formatting.MISSING

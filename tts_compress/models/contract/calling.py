@@ -68,7 +68,7 @@ class Call:
     """Symbols of what the recording says, where the voice is told them."""
 
     heard: Mapping[str, Samples] = field(default_factory=dict)
-    """What graphs are given of the recording, by name."""
+    """Samples or features of the recording that graphs are given, by name."""
 
     gain: float = 1.0
     """Multiplies the sound."""
@@ -220,7 +220,10 @@ class Caller:
             if role.skip is not None:
                 array = array[:, self._size(role.skip, call, latest) :]
             if role.pad is not None:
-                missing = self._size(role.pad, call, latest) - array.shape[1]
+                size = self._size(role.pad, call, latest)
+                whole = (array.shape[0], size, *array.shape[2:])
+                bounded_bytes(whole, array.itemsize, MOST_ARRAY_BYTES)
+                missing = size - array.shape[1]
                 array = np.pad(array, [(0, missing * (axis == 1)) for axis in range(array.ndim)])
             array = array.transpose(role.order) if role.order else array
         return array if role.scale == 1 else array * array.dtype.type(role.scale)

@@ -199,7 +199,7 @@ class MelFeatures(Config):
 
 
 class Hearing(Recorded):
-    """What graphs are given of the recording under a name: samples `[1, T]`, or features."""
+    """Samples `[1, T]` of the recording, or their features, as graphs are given them by a name."""
 
     level: float | None = Field(default=None, gt=0, le=1)
     """Root mean square that a quieter recording is brought up to; sound is brought down as much."""

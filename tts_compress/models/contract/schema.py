@@ -267,7 +267,7 @@ class Contract(GraphTable, ConfigFile):
     """Sizes that follow from what graphs returned, by name."""
 
     recording: dict[str, Hearing] = Field(default_factory=dict)
-    """What is heard of the recording, by the names that inputs and sizes read it under."""
+    """Samples or features of the recording, by the names that inputs and sizes read them under."""
 
     then: tuple[Follower, ...] = ()
     """Graphs beside it that run behind it, in this order; the last one returns audio."""

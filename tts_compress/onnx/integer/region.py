@@ -229,7 +229,7 @@ def _follows(graph: Graph, node: onnx.NodeProto, coded: set[str]) -> bool:
         reader = graph.only_reader(node.output[0])
         return reader is None or reader.op_type != "Erf"
     if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
-        return True
+        return attribute(node, "alpha", 0.0) <= 1  # on codes a LeakyRelu is the upper of two lines
     if node.op_type == "Concat":
         return attribute(node, "axis", 0) == 1 and len(data) == len(node.input)
     if node.op_type == "Add" and is_normalized(graph, node.output[0]):

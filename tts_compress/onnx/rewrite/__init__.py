@@ -33,8 +33,8 @@ _BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines
 REWRITES = (
     state_padding,
     fold_padding,
-    flatten_convolutions,
     unify_activations,
+    flatten_convolutions,
     *_BATCH_ONE,
     eliminate_identity,
     fold_cropping,

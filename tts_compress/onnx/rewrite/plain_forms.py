@@ -23,10 +23,6 @@ _ACTIVATIONS = {
 }
 """Activations that onnxruntime fuses into layers, and the names of their parameters in order."""
 
-_OF_FUSION = frozenset(
-    {"activation", "activation_params", "activation_alpha", "activation_beta", "domain"}
-)
-
 
 def split_fused(graph: Graph) -> int:
     """Write layers and curves apart that onnxruntime fused; return how many.
@@ -57,7 +53,7 @@ def _split_layer(graph: Graph, node: onnx.NodeProto) -> bool:
         attribute(node, f"activation_{name}", 0.0) for name in _ACTIVATIONS[activation]
     ]
     graph.remove(node)
-    plain = {k: v for k, v in copy_attributes(node).items() if k not in _OF_FUSION}
+    plain = {k: v for k, v in copy_attributes(node).items() if not k.startswith("activation")}
     operator = node.op_type.removeprefix("Fused")
     result = graph.make(operator, node.input[:3], f"{stem}.layer", node.name, **plain)
     for tensor in added:
@@ -111,17 +107,18 @@ def unify_activations(graph: Graph) -> int:
     Required: results in FP32, and one slope. A `PRelu` stays: on codes, what it returns would be
     rounded once more, and Supertonic's vocoder does not bear that.
     """
-    return sum(_unify(graph, node) for node in list(graph.nodes))
+    shapes = known_shapes(graph)
+    return sum(_unify(graph, shapes, node) for node in list(graph.nodes))
 
 
-def _unify(graph: Graph, node: onnx.NodeProto) -> bool:
+def _unify(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> bool:
     if node.op_type not in {"Max", "Where", "Sub", "Clip"}:
         return False
     if len(list(filter(None, node.input))) > 2 + (node.op_type == "Where"):
         return False
     output = node.output[0]
     matches = (graph.match(output, form) for form in (*_LEAKY, *_RELU))
-    parts = next((p for p in matches if p is not None and _holds(graph, node, p)), None)
+    parts = next((p for p in matches if p is not None and _holds(graph, shapes, node, p)), None)
     if parts is None or graph.types.get(output) != TensorProto.FLOAT:
         return False
     graph.remove(node)
@@ -132,9 +129,16 @@ def _unify(graph: Graph, node: onnx.NodeProto) -> bool:
     return True
 
 
-def _holds(graph: Graph, node: onnx.NodeProto, parts: Mapping[str, str]) -> bool:
+def _holds(
+    graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto, parts: Mapping[str, str]
+) -> bool:
     """Return True if the constants that a form names are those of an activation."""
     if "zero" in parts and graph.scalar(parts["zero"]) != 0:
+        return False
+    # A constant of more axes would add them to the result.
+    axes = max(1, len(shapes.get(parts["x"], ())))
+    constants = (graph.constant(tensor) for name, tensor in parts.items() if name != "x")
+    if any(value is not None and value.ndim > axes for value in constants):
         return False
     slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
     # Of two lines `Max` takes the upper one.
@@ -210,7 +214,8 @@ class _Flatter:
         flat, axis = self.flat.get(source, (None, None))
         if node.op_type == "Unsqueeze":
             axes = _axes(graph, node)
-            if len(axes) == 1 and len(self.shapes.get(node.output[0], ())) == 4:
+            is_image = len(axes) == 1 and len(self.shapes.get(node.output[0], ())) == 4
+            if is_image and axes[0] % 4 in _ROW_AXES:
                 self.flat[node.output[0]] = source, axes[0] % 4
         elif node.op_type == "Squeeze" and flat is not None:
             if [a % 4 for a in _axes(graph, node)] == [axis]:
