@@ -10,7 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.processors.emulation import NATIVE, Processor
+from tests.processors.emulation import NATIVE, Processor, open_processor
+from tests.processors.packages import NotAvailableError
 from tests.processors.stage import Stage
 from tts_compress.environment import describe_processor
 
@@ -26,6 +27,16 @@ print(json.dumps(dataclasses.asdict(describe_processor())))
 """
 
 _WITHOUT_VNNI = ("haswell", "skylake")
+
+_BLOCKS = """
+import sys, numpy, onnxruntime
+from onnx import load
+options = onnxruntime.SessionOptions()
+options.optimized_model_filepath = sys.argv[2]
+onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+print(load(sys.argv[2]).graph.initializer[0].dims[0])
+"""
+"""Prints how many output channels the runtime lays out weights for."""
 
 _INPUTS, _OUTPUTS, _TIME = 16, 16, 25
 _SUM = 2 * 127 * 255
@@ -67,6 +78,27 @@ def test_neighbouring_products_saturate_without_vnni(processor: Processor, tmp_p
     if {"avx_vnni", "avx512_vnni"}.intersection(describe_processor().features):
         for name, (codes,) in stage.play(NATIVE).items():
             assert set(codes.tolist()) == {exact[name]}, name
+
+
+@pytest.mark.parametrize(("name", "block"), [("haswell", 8), ("skylake", 16)])
+def test_kernels_in_fp32_are_as_wide_as_the_processors(
+    name: str, block: int, tmp_path: Path
+) -> None:
+    """Convolutions of images have their channels in blocks as wide as a register."""
+    try:
+        processor = open_processor(name)
+    except NotAvailableError as error:
+        pytest.skip(str(error))
+    if block == 16 and "avx512_vnni" not in describe_processor().features:
+        pytest.skip("this machine may have no AVX512")
+    weights = {"weights": np.ones((8, 3, 1, 3), np.float32)}
+    model = _graph("Conv", ["image", "weights"], TensorProto.FLOAT, weights)
+    model.graph.node[0].domain = ""
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 3, 4, 9])
+    model.graph.input[0].CopyFrom(image)
+    onnx.save(model, tmp_path / "conv.onnx")
+    files = [tmp_path / "conv.onnx", tmp_path / "optimized.onnx"]
+    assert processor.run(["-c", _BLOCKS, *files]).split()[-1] == str(block)
 
 
 def _neighbours(shape: tuple[int, ...], axis: int) -> Any:
