@@ -146,6 +146,8 @@ class FamilyPromises:
         assert np.isfinite(after).all()
         if isinstance(model, LanguageModel | LatentModel):
             before, after = self._answers(model, model), self._answers(there, model)
+        elif kind != "fp32" and self.case.schemes[kind].snr_db is None:
+            return  # tokens that it draws leave no sound to compare
         assert snr_db(before, after) > {"fp32": 60, "fp16": 20, "int8": 10}[kind]
 
     def _answers(self, model: Any, speaker: Any) -> Any:

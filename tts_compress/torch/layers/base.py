@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -163,7 +163,8 @@ class CompressedLayer(nn.Module):
         Upstream code asks a layer's weight for these before it converts the inputs or makes room
         for a state; the codes themselves are packed for the processor.
         """
-        device = next((buffer.device for buffer in self.buffers()), None)
+        tensors = chain(self.parameters(), self.buffers())
+        device = next((tensor.device for tensor in tensors), None)
         return torch.full((), torch.nan, dtype=self.geometry.dtype, device=device).expand(
             self.geometry.shape
         )
