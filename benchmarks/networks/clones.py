@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from benchmarks.networks.network import Network, Step, network
+from tts_compress.torch.devices import device_of
 
 _CACHED = 200
 """Positions before the step that is timed: a prompt, a text, and some seconds of speech."""
@@ -55,7 +56,7 @@ def _t2s_decoder() -> Network:
     def call(root: nn.Module) -> Step:
         transformer: Any = root.get_submodule("t2s.t2s_transformer")
         head: Any = root.get_submodule("t2s.ar_predict_layer")
-        device = next(root.parameters()).device
+        device = device_of(root)
         before, token = prompt.to(device), step.to(device)
         _, keys, values = transformer.process_prompt(before, hidden.to(device))
 
@@ -103,7 +104,7 @@ def _sovits_decoder() -> Network:
 
     def call(root: nn.Module) -> Step:
         decoder: Any = root.get_submodule("vits.dec")
-        device = next(root.parameters()).device
+        device = device_of(root)
         frames, voice = latent.to(device), style.to(device)
         return lambda: decoder(frames, g=voice)
 

@@ -204,19 +204,38 @@ def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> No
 
 @pytest.mark.usefixtures("torchao")
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (0, 64), (2, 1, 64), (5, 9, 64)])
-def test_products_have_rows_enough_for_a_gpu(shape: tuple[int, ...]) -> None:
+def test_products_have_rows_enough_for_a_gpu(
+    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     layer = nn.Linear(64, 24)
     codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
     state = {"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()}
     small = TorchaoInt8Linear(Geometry.of(layer), state)
     rows: list[int] = []
-    small.inner.register_forward_pre_hook(lambda _, inputs: rows.append(inputs[0].shape[0]))
+    multiply = torch._int_mm
+
+    def counted(codes: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        rows.append(codes.shape[0])
+        return multiply(codes, weight)
+
+    monkeypatch.setattr(torch, "_int_mm", counted)
     x = torch.randn(shape)
     with torch.inference_mode():
         found, expected = small(x), layer(x)
     assert found.shape == expected.shape
     assert rows[0] > 16
     assert not x.numel() or _snr(expected, found) > 35
+
+
+@pytest.mark.usefixtures("torchao")
+def test_a_layer_states_the_device_of_its_weight() -> None:
+    """Upstream code makes room for a state where the weight lies."""
+    layer = nn.Linear(64, 24, bias=False)
+    codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
+    small = TorchaoInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
+    assert small.weight.device.type == "cpu"
+    small.inner.weight = nn.Parameter(torch.empty(24, 64, device="meta"), requires_grad=False)
+    assert small.weight.device.type == "meta"
 
 
 @pytest.mark.usefixtures("torchao")
