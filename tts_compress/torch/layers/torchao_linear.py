@@ -114,7 +114,7 @@ class TorchaoInt8Linear(TorchaoLinear):
         weight: Any = self.inner.weight
         scales = rows.abs().amax(1, keepdim=True).clamp_min(_LEAST_PEAK) / 127
         sums = torch._int_mm((rows / scales).round().to(torch.int8), weight.qdata.t())  # noqa: SLF001
-        outputs = sums * scales * weight.scale.flatten()
+        outputs: Tensor = sums * scales * weight.scale.flatten()
         return outputs if self.inner.bias is None else outputs + self.inner.bias
 
     @override
