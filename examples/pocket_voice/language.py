@@ -151,8 +151,9 @@ def losses(lm: Any, guide: Guide, batch: Batch, scale: dict[str, Tensor]) -> dic
     whole[row, position] = lm.conditioner(token)
     whole[batch.rows, batch.positions] = lm.input_linear(heard)
     answer = lm.out_norm(lm.transformer(whole, None))[batch.rows, batch.positions]
+    last = torch.where(batch.before[:, 0].isnan(), batch.looks, batch.looks.roll(1))
     guided = [
-        guide.loss(_GUIDED[0], batch.rows[1:], batch.positions[1:], batch.looks[:-1]),
+        guide.loss(_GUIDED[0], batch.rows, batch.positions, last),
         guide.loss(_GUIDED[1], batch.rows, batch.positions, batch.looks),
     ]
     drawn = torch.randn(_DRAWS, *batch.latents.shape, device=answer.device)
