@@ -18,6 +18,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from . import tensors
 from .codec import load_codec
+from .speech import FRAME
 from .texts import HELD_OUT
 from .training import Run
 from .voice import build, build_tokenizer, write
@@ -34,6 +35,7 @@ _GUIDED = (1, 2)
 """Layers whose first head is told where to look."""
 _PROMPT = (6, 14)
 """Frames of another sentence in front, as the voice's recording."""
+_RECORDING = 11
 
 
 @dataclass(frozen=True)
@@ -197,4 +199,4 @@ def train_language(
     load_codec(work, root)
     lm.emb_mean.copy_(kept["mean"])
     lm.emb_std.copy_(kept["std"])
-    write(work / "voice", root.eval(), kept["prompt"])
+    write(work / "voice", root.eval(), kept["prompt"][: _RECORDING * FRAME])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 from demo_voice.speech import SAMPLE_RATE
 
 from . import tensors
-from .texts import pronunciations, sentences
+from .texts import HELD_OUT, pronunciations, sentences
 
 VOICE = Path(__file__).parents[2] / "tts_compress/voices/demo.onnx"
 FRAME = SAMPLE_RATE // 20
@@ -74,3 +75,12 @@ def make_speech(work: Path, count: int) -> None:
     tensors.write(work / "speech.safetensors", packed, about)
     hours = sum(map(len, audios)) / SAMPLE_RATE / 3600
     print(f"{count} sentences, {hours:.2f} hours")
+
+
+def write_suite(work: Path, count: int) -> None:
+    """Write ``WORK/suite.toml`` with held-out sentences for ``tts-compress evaluate``."""
+    texts = tensors.read(work / "latents.safetensors")[1]["texts"][-HELD_OUT:][:count]
+    rows = "\n".join(f"  {{ text = {json.dumps(text)} }}," for text in texts)
+    head = 'version = 1\nname = "pocket-voice"\nlanguage = "en-us"\nrecognizer = "moonshine"\n'
+    tail = f'normalizer = "en-v1"\nseeds = [0]\n\nutterances = [\n{rows}\n]\n'
+    (work / "suite.toml").write_text(head + tail, encoding="utf-8")
