@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
-
 from demo_voice.losses import mel_loss, stft_loss
+from torch import Tensor
 
 from . import tensors
 from .speech import FRAME
@@ -80,7 +79,6 @@ def make_latents(work: Path) -> None:
     together = torch.cat(rows)
     kept = tensors.joined("latents", [row.half() for row in rows])
     kept |= {"mean": together.mean(0), "std": together.std(0), "prompt": clips[0]}
-    places = {name: packed[name].short() for name in ("places",)}
-    kept |= places | {"places.lengths": packed["places.lengths"]}
+    kept |= {name: packed[name] for name in ("places", "places.lengths")}
     tensors.write(work / "latents.safetensors", kept, about)
     print(f"{len(rows)} sentences, {len(together)} latents")

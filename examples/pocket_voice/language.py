@@ -1,27 +1,25 @@
 """Step 4, ``language``: train the language model of latents.
 
-The head that makes a latent of noise in one step learns by the energy score: the distance of what it
-makes to the truth, less half the distance between two of its own (Gneiting and Raftery, 2007,
-eq. 21). Where text and speech are aligned, one head of one layer is told to look at the
-phoneme that was just heard, and one of the next layer at the phoneme that comes.
+The head that makes a latent of noise in one step learns by the energy score: the distance from what
+it makes to the truth, less half the distance between two of its answers (Gneiting and Raftery,
+2007, section 4.3). The demo voice tells when it speaks which phoneme, so one head of one layer
+is told to look at the phoneme that was just heard, and one of the next at the one that comes.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
-from . import tensors
+from .batches import Batch, draw_batch, load_sentences
 from .codec import load_codec
 from .speech import FRAME
 from .texts import HELD_OUT
 from .training import Run
-from .voice import build, build_tokenizer, write
+from .voice import build, write
 
 if TYPE_CHECKING:
     import random
@@ -33,86 +31,8 @@ _NOISE = 0.5
 """Most noise on the latents that are read: speech then goes on from its own imperfect ones."""
 _GUIDED = (1, 2)
 """Layers whose first head is told where to look."""
-_PROMPT = (6, 14)
-"""Frames of another sentence in front, as the voice's recording."""
 _RECORDING = 11
-
-
-@dataclass(frozen=True)
-class Sentence:
-    """Tokens `[s]`, latents `[t, c]` and the token of each latent `[t]`; `s` for silence after."""
-
-    tokens: Tensor
-    latents: Tensor
-    places: Tensor
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Sentences in rows; `b`, `p` are row and position of each latent in the model's input."""
-
-    words: tuple[Tensor, Tensor, Tensor]
-    """Row, position and token of each token."""
-    rows: Tensor
-    positions: Tensor
-    before: Tensor
-    """The latents that are read, `[n, c]`; NaN at the start."""
-    latents: Tensor
-    looks: Tensor
-    """Position of the token that belongs to each latent, `[n]`."""
-    ends: Tensor
-    """1 where speech is over, `[n]`."""
-    prompt: Tensor
-    """`[b, p, c]`."""
-
-
-def load_sentences(work: Path) -> tuple[list[Sentence], dict[str, Tensor], dict[str, Any]]:
-    """Return all sentences, and the file that they are in."""
-    kept, about = tensors.read(work / "latents.safetensors")
-    tokenizer = build_tokenizer(about["said"])
-    latents = tensors.split("latents", kept)
-    places = tensors.split("places", kept)
-    sentences = [
-        Sentence(
-            torch.tensor(tokenizer.encode(text).ids),
-            (latent.float() - kept["mean"]) / kept["std"],
-            place.long(),
-        )
-        for text, latent, place in zip(about["phonemes"], latents, places, strict=True)
-    ]
-    return sentences, kept, about
-
-
-def draw_batch(sentences: list[Sentence], size: int, rng: random.Random) -> Batch:
-    """Draw sentences of similar length."""
-    drawn = sorted(rng.sample(range(len(sentences)), min(4 * size, len(sentences))))
-    pool = sorted(drawn, key=lambda n: len(sentences[n].latents))
-    start = rng.randrange(max(1, len(pool) - size + 1))
-    chosen = [sentences[n] for n in pool[start : start + size]]
-    length = rng.randint(*_PROMPT)
-    prompts = []
-    for _ in chosen:
-        other = sentences[rng.randrange(len(sentences))].latents
-        first = rng.randrange(len(other) - length + 1)
-        prompts.append(other[first : first + length])
-    first = 1 + length
-    counts = [(len(s.tokens), len(s.latents)) for s in chosen]
-    start_of = torch.full((1, chosen[0].latents.shape[1]), float("nan"))
-    looks = torch.cat([s.places.clamp(max=len(s.tokens) - 1) + first for s in chosen])
-    return Batch(
-        words=(
-            torch.cat([torch.full((words,), n) for n, (words, _) in enumerate(counts)]),
-            torch.cat([torch.arange(words) + first for words, _ in counts]),
-            torch.cat([s.tokens for s in chosen]),
-        ),
-        rows=torch.cat([torch.full((frames,), n) for n, (_, frames) in enumerate(counts)]),
-        positions=torch.cat([torch.arange(frames) + first + words for words, frames in counts]),
-        before=torch.cat([torch.cat([start_of, s.latents[:-1]]) for s in chosen]),
-        latents=torch.cat([s.latents for s in chosen]),
-        looks=looks,
-        ends=torch.cat([(s.places == len(s.tokens)).float() for s in chosen]),
-        prompt=torch.stack(prompts),
-    )
+"""Frames of the recording that the voice is stored with."""
 
 
 class Guide:
@@ -122,7 +42,9 @@ class Guide:
         self.seen: dict[int, Tensor] = {}
         self._attention = {n: lm.transformer.layers[n].self_attn for n in _GUIDED}
         for n, attention in self._attention.items():
-            attention.register_forward_pre_hook(lambda _, inputs, n=n: self.seen.update({n: inputs[0]}))
+            attention.register_forward_pre_hook(
+                lambda _, inputs, n=n: self.seen.update({n: inputs[0]})
+            )
 
     def loss(self, layer: int, rows: Tensor, positions: Tensor, looks: Tensor) -> Tensor:
         """Return how unlikely the first head looks where it should, in nats. ``[n] x 3 -> []``."""
@@ -167,10 +89,8 @@ def losses(lm: Any, guide: Guide, batch: Batch, scale: dict[str, Tensor]) -> dic
     return {"energy": far - apart / 2, "end": end, "guide": 0.1 * torch.stack(guided).sum()}
 
 
-def train_language(
-    work: Path, steps: int, device: str, batch: int, rate: float, count: int | None = None
-) -> None:
-    """Train the language model, and write `WORK/voice`; `count` takes that many sentences only."""
+def train_language(work: Path, steps: int, device: str, batch: int, rate: float) -> None:
+    """Train the language model, and write `WORK/voice`."""
     sentences, kept, about = load_sentences(work)
     torch.manual_seed(0)
     root = build(work / "voice", about["said"])
@@ -180,17 +100,10 @@ def train_language(
     lm.to(device).train()
     guide = Guide(lm)
     scale = {name: kept[name].to(device) for name in ("mean", "std")}
-    usable = sentences[:-HELD_OUT][:count]
+    usable = sentences[:-HELD_OUT]
 
     def loss(rng: random.Random) -> dict[str, Tensor]:
-        drawn = draw_batch(usable, batch, rng)
-        moved = {
-            name: tuple(v.to(device) for v in value)
-            if isinstance(value, tuple)
-            else value.to(device)
-            for name, value in vars(drawn).items()
-        }
-        return losses(lm, guide, Batch(**moved), scale)
+        return losses(lm, guide, draw_batch(usable, batch, rng).to(device), scale)
 
     run = Run(work / "language.safetensors", lm, steps, rate)
     run.train(loss)

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
-
 from demo_voice.speech import SAMPLE_RATE
+from torch import Tensor
 
 from . import tensors
 from .texts import HELD_OUT, pronunciations, sentences
@@ -69,7 +68,7 @@ def make_speech(work: Path, count: int) -> None:
     phonemes = [" ".join(said[w] for w in text[:-1].split()) + "." for text in texts]
     pairs = [speak(teacher, text) for text in phonemes]
     audios, places = zip(*pairs, strict=True)
-    packed = tensors.joined("audio", audios) | tensors.joined("places", places)
+    packed = tensors.joined("audio", audios) | tensors.joined("places", [p.short() for p in places])
     about = {"texts": texts, "phonemes": phonemes, "said": said}
     work.mkdir(parents=True, exist_ok=True)
     tensors.write(work / "speech.safetensors", packed, about)
@@ -77,9 +76,9 @@ def make_speech(work: Path, count: int) -> None:
     print(f"{count} sentences, {hours:.2f} hours")
 
 
-def write_suite(work: Path, count: int) -> None:
+def write_suite(work: Path) -> None:
     """Write ``WORK/suite.toml`` with held-out sentences for ``tts-compress evaluate``."""
-    texts = tensors.read(work / "latents.safetensors")[1]["texts"][-HELD_OUT:][:count]
+    texts = tensors.read(work / "latents.safetensors")[1]["texts"][-HELD_OUT:]
     rows = "\n".join(f"  {{ text = {json.dumps(text)} }}," for text in texts)
     head = 'version = 1\nname = "pocket-voice"\nlanguage = "en-us"\nrecognizer = "moonshine"\n'
     tail = f'normalizer = "en-v1"\nseeds = [0]\n\nutterances = [\n{rows}\n]\n'

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
+from demo_voice.speech import SAMPLE_RATE
 from safetensors.torch import save_file
 from scipy.io import wavfile
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-from demo_voice.speech import SAMPLE_RATE
 
 if TYPE_CHECKING:
     from pathlib import Path
