@@ -34,7 +34,7 @@ def main() -> None:
     elif args.step == "language":
         train_language(args.work, args.steps, args.device, args.batch, args.rate)
     else:
-        write_suite(args.work)
+        write_suite(args.work / "suite.toml", args.count)
 
 
 if __name__ == "__main__":
