@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tts_compress import load
+from tts_compress.evaluation.suite import read_suite
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
 _SENTENCES = 66
@@ -91,12 +92,21 @@ def test_the_official_package_and_the_library_open_the_voice_and_speak(work: Pat
 
 
 def test_the_tokenizer_reads_words_and_phonemes_alike(work: Path) -> None:
-    texts, voice = import_module("pocket_voice.texts"), import_module("pocket_voice.voice")
+    voice = import_module("pocket_voice.voice")
     about = import_module("pocket_voice.tensors").read(work / "latents.safetensors")[1]
     tokenizer = voice.build_tokenizer(about["said"])
     for text, phonemes in zip(about["texts"], about["phonemes"], strict=True):
         read = tokenizer.encode(text.capitalize())
         assert tokenizer.decode(read.ids) == phonemes
         assert tokenizer.encode(phonemes).ids == read.ids
-    held_out = about["texts"][-texts.HELD_OUT :]
-    assert not {*held_out} & {*about["texts"][: -texts.HELD_OUT]}
+
+
+def test_the_suite_holds_the_sentences_that_were_held_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.syspath_prepend(str(_EXAMPLES))
+    texts = import_module("pocket_voice.texts")
+    drawn = texts.sentences(4060)
+    suite = read_suite(_EXAMPLES / "pocket_voice/suite.toml")
+    assert [utterance.text for utterance in suite.utterances] == drawn[-texts.HELD_OUT :]
+    assert len({*drawn}) == len(drawn)

@@ -9,13 +9,13 @@ import torch
 
 from .codec import make_latents, train_codec
 from .language import train_language
-from .speech import make_speech, write_suite
+from .speech import make_speech
 
 
 def main() -> None:
     """Run one step of the recipe."""
     parser = argparse.ArgumentParser(prog="pocket_voice", description=__doc__)
-    parser.add_argument("step", choices=("speech", "codec", "latents", "language", "suite"))
+    parser.add_argument("step", choices=("speech", "codec", "latents", "language"))
     parser.add_argument("--work", type=Path, required=True, help="folder of all working data")
     parser.add_argument("--count", type=int, default=4060, help="sentences to speak (%(default)s)")
     parser.add_argument("--steps", type=int, default=5000, help="of training (%(default)s)")
@@ -31,10 +31,8 @@ def main() -> None:
         train_codec(args.work, args.steps, args.device, args.batch // 3, args.rate)
     elif args.step == "latents":
         make_latents(args.work)
-    elif args.step == "language":
-        train_language(args.work, args.steps, args.device, args.batch, args.rate)
     else:
-        write_suite(args.work / "suite.toml", args.count)
+        train_language(args.work, args.steps, args.device, args.batch, args.rate)
 
 
 if __name__ == "__main__":

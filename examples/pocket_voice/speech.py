@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from demo_voice.speech import SAMPLE_RATE
 from torch import Tensor
 
 from . import tensors
-from .texts import HELD_OUT, pronunciations, sentences
+from .texts import pronunciations, sentences
 
 VOICE = Path(__file__).parents[2] / "tts_compress/voices/demo.onnx"
 FRAME = SAMPLE_RATE // 20
@@ -21,24 +20,6 @@ _HOP = 256
 _GAIN = 1.5
 _AFTER = 8
 """Frames of silence at the end of a sentence: the official program goes on a little."""
-
-
-_SUITE = """version = 1
-name = "pocket-voice"
-language = "en-us"
-recognizer = "moonshine"
-normalizer = "en-v1"
-seeds = [0, 1, 2]
-
-utterances = [
-ROWS]
-
-[card]
-summary = "Sentences that the voice of examples/pocket_voice never read, of words that it knows."
-source = "Templates of examples/pocket_voice/texts.py; `pocket_voice suite` writes this file."
-licence = "Apache-2.0"
-composition = "60 sentences, of a vocabulary of 216 words."
-"""
 
 
 def _teacher() -> Any:
@@ -92,9 +73,3 @@ def make_speech(work: Path, count: int) -> None:
     tensors.write(work / "speech.safetensors", packed, about)
     hours = sum(map(len, audios)) / SAMPLE_RATE / 3600
     print(f"{count} sentences, {hours:.2f} hours")
-
-
-def write_suite(path: Path, count: int) -> None:
-    """Write a suite of the held-out sentences for ``tts-compress evaluate``."""
-    rows = "".join(f"  {{ text = {json.dumps(t)} }},\n" for t in sentences(count)[-HELD_OUT:])
-    path.write_text(_SUITE.replace("ROWS", rows), encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from contextlib import chdir
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,58 +15,9 @@ from scipy.io import wavfile
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
-LATENT = 32
-_WIDTH = 64
-_LAYER = {
-    "d_model": _WIDTH,
-    "input_dimension": _WIDTH,
-    "output_dimensions": [_WIDTH],
-    "num_heads": 4,
-    "layer_scale": 0.1,
-    "context": 50,
-    "dim_feedforward": 192,
-}
-_CONVOLUTIONS = {
-    "dimension": _WIDTH,
-    "channels": 1,
-    "n_residual_layers": 1,
-    "ratios": [8, 5, 4],
-    "kernel_size": 3,
-    "residual_kernel_size": 3,
-    "last_kernel_size": 3,
-    "dilation_base": 2,
-    "pad_mode": "constant",
-    "compress": 2,
-}
-CODEC: dict[str, Any] = {
-    "dtype": "float32",
-    "sample_rate": SAMPLE_RATE,
-    "channels": 1,
-    "frame_rate": 20.0,
-    "inner_dim": LATENT,
-    "outer_dim": _WIDTH,
-    "quantizer": {"dimension": LATENT, "output_dimension": _WIDTH},
-    "seanet": _CONVOLUTIONS | {"n_filters": 8},
-    "transformer": _LAYER | {"num_layers": 1},
-    "decoder_seanet": _CONVOLUTIONS | {"n_filters": 16},
-    "decoder_transformer": _LAYER | {"num_layers": 2},
-}
-LANGUAGE: dict[str, Any] = {
-    "dtype": "float32",
-    "insert_bos_before_voice": True,
-    "flow": {"dim": 96, "depth": 2, "type": "pointwise"},
-    "transformer": {
-        "d_model": 128,
-        "hidden_scale": 2,
-        "max_period": 10_000,
-        "num_heads": 4,
-        "num_layers": 5,
-    },
-}
+_CONFIG = Path(__file__).parent / "voice/config.yaml"
 
 
 def build_tokenizer(said: dict[str, str]) -> Tokenizer:
@@ -93,9 +45,11 @@ def build(folder: Path, said: dict[str, str]) -> Any:
 
     threads = torch.get_num_threads()
     tokenizer = build_tokenizer(said)
+    settings = yaml.safe_load(_CONFIG.read_text(encoding="utf-8"))
+    del settings["weights_path"]
+    settings["flow_lm"]["lookup_table"]["n_bins"] = tokenizer.get_vocab_size()
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
-    settings = _settings(tokenizer.get_vocab_size())
     (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
     with chdir(folder):
         model = TTSModel.load_model(config="config.yaml")
@@ -107,21 +61,6 @@ def write(folder: Path, model: Any, prompt: Tensor) -> None:
     """Write the weights in FP16, the configuration that names them, and the prompt, int16 [n]."""
     halves = {name: value.half().contiguous() for name, value in model.state_dict().items()}
     save_file(halves, folder / "model.safetensors")
-    settings = _settings(model.config.flow_lm.lookup_table.n_bins)
-    settings["weights_path"] = "model.safetensors"
-    (folder / "config.yaml").write_text(yaml.safe_dump(settings), encoding="utf-8")
+    with (folder / "config.yaml").open("a", encoding="utf-8") as file:
+        file.write("weights_path: model.safetensors\n")
     wavfile.write(folder / "reference.wav", SAMPLE_RATE, prompt.numpy())
-
-
-def _settings(tokens: int) -> dict[str, Any]:
-    width = LANGUAGE["transformer"]["d_model"]
-    table = {"dim": width, "n_bins": tokens, "tokenizer": "tokenizers"}
-    table["tokenizer_path"] = "tokenizer.json"
-    return {
-        "flow_lm": LANGUAGE | {"lookup_table": table},
-        "mimi": CODEC,
-        "capitalize_first_letter": False,
-        "model_recommended_frames_after_eos": 2,
-        "default_eos_threshold": 0.0,
-        "default_temperature": 0.3,
-    }
