@@ -1,5 +1,6 @@
 """The example that trains a Pocket-TTS voice: it resumes exactly, and its result speaks."""
 
+import re
 from collections.abc import Iterator
 from contextlib import chdir
 from importlib import import_module
@@ -10,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tts_compress import load
+from tts_compress import compress, load
+from tts_compress.evaluation.recognizers.moonshine import open_recognizer
 from tts_compress.evaluation.suite import read_suite
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -76,12 +78,10 @@ def test_a_training_that_was_cut_off_ends_with_the_same_weights(
 
 
 def test_the_official_package_and_the_library_open_the_voice_and_speak(work: Path) -> None:
-    from pocket_tts import TTSModel
-
     language = import_module("pocket_voice.language")
     language.train_language(work, steps=_STEPS, device="cpu", batch=4, rate=1e-3)
     with chdir(work / "voice"):
-        model = TTSModel.load_model(config="config.yaml")
+        model = import_module("pocket_tts").TTSModel.load_model(config="config.yaml")
         state = model.get_state_for_audio_prompt(Path("reference.wav"))
         samples = model.generate_audio(state, "the cat is red.").numpy()
     assert len(samples) > 0
@@ -110,3 +110,21 @@ def test_the_suite_holds_the_sentences_that_were_held_out(
     suite = read_suite(_EXAMPLES / "pocket_voice/suite.toml")
     assert [utterance.text for utterance in suite.utterances] == drawn[-texts.HELD_OUT :]
     assert len({*drawn}) == len(drawn)
+
+
+@pytest.mark.skipif(find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed")
+@pytest.mark.parametrize("scheme", ["", "int8", "int4-weight-only"])
+def test_the_stored_voice_is_understood(scheme: str) -> None:
+    model = load(f"pocket-tts:{_EXAMPLES / 'pocket_voice/voice'}")
+    if scheme:
+        model = compress(model, scheme)
+    suite = read_suite(_EXAMPLES / "pocket_voice/suite.toml")
+    listen = open_recognizer("", "en-us").listen
+    texts = [utterance.text for utterance in suite.utterances[:15]]
+    heard = [listen(model.synthesize(text, seed=0).samples) for text in texts]
+    words = [re.findall(r"[a-z']+", text.lower()) for text in (*texts, *heard)]
+    missed = [
+        sum(word not in said for word in read)
+        for read, said in zip(words[: len(texts)], words[len(texts) :], strict=True)
+    ]
+    assert sum(missed) < 0.25 * sum(map(len, words[: len(texts)]))
