@@ -45,13 +45,14 @@ def spectrum(audio: Tensor, n_fft: int = N_FFT, hop: int = HOP) -> Tensor:
     """Magnitudes. ``[b, n] -> [b, n_fft // 2 + 1, n // hop]``."""
     pad = (n_fft - hop) // 2
     padded = functional.pad(audio.unsqueeze(1), (pad, pad), mode="reflect").squeeze(1)
-    stft = torch.stft(padded, n_fft, hop, n_fft, _window(n_fft), center=False, return_complex=True)
+    window = _window(n_fft).to(audio.device)
+    stft = torch.stft(padded, n_fft, hop, n_fft, window, center=False, return_complex=True)
     return torch.view_as_real(stft).pow(2).sum(-1).clamp_min(1e-10).sqrt()
 
 
 def log_mel(magnitudes: Tensor) -> Tensor:
     """``[b, 513, frames] -> [b, 80, frames]``."""
-    return torch.log((mel_filters() @ magnitudes).clamp_min(1e-4))
+    return torch.log((mel_filters().to(magnitudes.device) @ magnitudes).clamp_min(1e-4))
 
 
 @dataclass

@@ -17,7 +17,7 @@ def mel_loss(real: Tensor, fake: Tensor) -> Tensor:
 
 def stft_loss(real: Tensor, fake: Tensor) -> Tensor:
     """Spectral convergence plus log magnitude over several resolutions. ``-> []``."""
-    total = torch.zeros(())
+    total = torch.zeros((), device=real.device)
     for n_fft, hop in RESOLUTIONS:
         a, b = spectrum(real, n_fft, hop), spectrum(fake, n_fft, hop)
         logs = (a.clamp_min(1e-4).log() - b.clamp_min(1e-4).log()).abs().mean()
