@@ -112,6 +112,7 @@ def test_the_suite_holds_the_sentences_that_were_held_out(
     assert len({*drawn}) == len(drawn)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed")
 @pytest.mark.parametrize("scheme", ["", "int8", "int4-weight-only"])
 def test_the_stored_voice_is_understood(scheme: str) -> None:
