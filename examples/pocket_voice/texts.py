@@ -63,7 +63,7 @@ def sentences(count: int, seed: int = 0) -> list[str]:
 
 def vocabulary() -> list[str]:
     """Return every word of the sentences, sorted."""
-    text = " ".join([*_WORDS.values(), *(part for part in _FORMS)])
+    text = " ".join([*_WORDS.values(), *_FORMS])
     words = text.replace("|", " ").split()
     return sorted({word for word in words if not word.startswith("{")})
 

@@ -1,11 +1,11 @@
-"""What both trainings share: the state that is stored, the rate, and the averaged weights."""
+"""A training: its loop, learning rate, averaged weights, and the state by which it resumes."""
 
 from __future__ import annotations
 
 import math
 import random
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -33,7 +33,6 @@ class Run:
     save_every: int = 250
     step: int = 0
     seconds: float = 0.0
-    average: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Continue from the file, if there is one."""

@@ -1,4 +1,4 @@
-"""Linear layers whose products in eight bits are torchao's, for GPUs.
+"""Linear layers that multiply in eight bits on GPUs, with torchao's tensors for weights.
 
 The weights are rounded here, as for a CPU, so that a module holds the same codes wherever it was
 made. Inputs are rounded as torchao does, with one scale per row.
@@ -110,7 +110,7 @@ class TorchaoInt8Linear(TorchaoLinear):
 
     @override
     def _multiply(self, rows: Tensor) -> Tensor:
-        """As torchao does, by torch alone: uncompiled, its calls took four times as long (H200)."""
+        """As torchao does, by torch alone, which starts far fewer calls for a product."""
         weight: Any = self.inner.weight
         scales = rows.abs().amax(1, keepdim=True).clamp_min(_LEAST_PEAK) / 127
         sums = torch._int_mm((rows / scales).round().to(torch.int8), weight.qdata.t())  # noqa: SLF001
