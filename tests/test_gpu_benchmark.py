@@ -45,6 +45,7 @@ class FakeProbe(CudaProbe):
     def __init__(self) -> None:
         self.device = torch.device("cpu")
         self.precisions: list[tuple[str, bool]] = []
+        self.waits = True
         self._clock = itertools.count(1)
 
     def describe(self) -> dict[str, str]:
@@ -58,6 +59,12 @@ class FakeProbe(CudaProbe):
         )
         step()
         return float(next(self._clock))
+
+    def capture(self, step: Callable[[], torch.Tensor]) -> Callable[[], torch.Tensor]:
+        """Return the run itself, unless it is said to wait for the GPU."""
+        if self.waits:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return step
 
     def working_bytes(self, step: Callable[[], torch.Tensor]) -> int:
         """Run, and return a thousand."""
@@ -85,7 +92,12 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Network:
     def call(root: nn.Module) -> Callable[[], torch.Tensor]:
         return lambda: root["body"](inputs)  # type: ignore[index]
 
-    found = Network(name="toy", family="module", summary="A toy", make=make, call=call)
+    def blocks(root: nn.Module) -> list[nn.Module]:
+        return list(root.children())
+
+    found = Network(
+        name="toy", family="module", summary="A toy", make=make, call=call, blocks=blocks
+    )
     for name in ("toy", "dit"):
         monkeypatch.setitem(NETWORKS, name, partial(replace, found, name=name))
     return found
@@ -130,6 +142,18 @@ def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
     assert told[-1] == ("time toy", 5, 5)
 
 
+@pytest.mark.usefixtures("network")
+def test_captured_runs_are_compared_with_each_other() -> None:
+    probe = FakeProbe()
+    probe.waits = False
+    fp32, int8 = bench_network("toy", _choice("int8"), probe, _silent).contestants
+    # Four take turns; after two rounds the clock shows 9 to 12, 13 to 16 and 17 to 20.
+    assert (fp32.median_ms, fp32.graph_ms, int8.median_ms, int8.graph_ms) == (13, 14, 15, 16)
+    assert int8.ratio_median == pytest.approx(13 / 15)
+    assert int8.graph_ratio == pytest.approx(14 / 16)
+    assert 30 < (int8.snr_db or 0) < 60
+
+
 @pytest.fixture
 def _medium() -> Iterator[None]:
     before = torch.get_float32_matmul_precision()
@@ -162,10 +186,10 @@ def test_contestants_are_eager_and_compiled(
     compiled: list[Any] = []
     monkeypatch.setattr(nn.Module, "compile", lambda m, **options: compiled.append((m, options)))
     root = network.root()
-    made = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"], "reduce-overhead")
-    assert compiled == [(made.root["body"], {"dynamic": False, "mode": "reduce-overhead"})]  # type: ignore[index]
+    made = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"])
+    assert compiled == [(made.root["body"], {})]  # type: ignore[index]
     assert made.root["body"] is not root["body"]  # type: ignore[index]
-    prepare_contestant(network, root, CONTESTANTS["int8"], "default")
+    prepare_contestant(network, root, CONTESTANTS["int8"])
     assert len(compiled) == 1
 
 
@@ -185,7 +209,7 @@ def test_what_was_not_compiled_does_not_count_as_compiled(monkeypatch: pytest.Mo
 def test_inputs_are_moved_once(network: Network) -> None:
     """`meta` stands for a device that is not the CPU."""
     root = network.root().to("meta")
-    made = prepare_contestant(network, root, CONTESTANTS["fp32"], "default")
+    made = prepare_contestant(network, root, CONTESTANTS["fp32"])
     seen: list[torch.Tensor] = []
     made.root["body"].register_forward_pre_hook(lambda _, given: seen.append(given[0]))  # type: ignore[index]
     assert made.step().device.type == "meta"
@@ -196,8 +220,8 @@ def test_inputs_are_moved_once(network: Network) -> None:
 
 @pytest.mark.usefixtures("network")
 def test_what_fails_is_a_row_but_the_reference_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    def prepare(given: Any, root: nn.Module, contestant: Any, mode: str) -> Any:
-        made = prepare_contestant(given, root, contestant, mode)
+    def prepare(given: Any, root: nn.Module, contestant: Any) -> Any:
+        made = prepare_contestant(given, root, contestant)
         if contestant.name == broken:
             body: Any = made.root["body"]  # type: ignore[index]
             body.register_forward_hook(lambda *_: torch.full((1,), float("nan")))
@@ -261,6 +285,8 @@ def _results() -> list[Result]:
             min_ms=3.8,
             ratio_median=2.5,
             ratio_min=2.5,
+            graph_ms=0.5,
+            graph_ratio=4.0,
             weight_bytes=400_000_000,
             peak_bytes=600_000_000,
             snr_db=38.25,
@@ -280,11 +306,11 @@ def test_the_report_is_a_table_for_each_network() -> None:
     assert lines[6:] == [
         "## A DiT (336 M weights)",
         "",
-        "| contestant | median | fastest | speed | weights | peak | SNR |",
-        "| :-- | --: | --: | --: | --: | --: | --: |",
-        "| fp32 | 10.00 ms | 9.50 ms | 1.00× | 1300.00 MB | 1500.00 MB |  |",
-        "| int8 | 4.00 ms | 3.80 ms | 2.50× | 400.00 MB | 600.00 MB | 38.2 dB |",
-        r"| fp8 | failed: RuntimeError: a \| b |  |  |  |  |  |",
+        "| contestant | median | speed | captured | speed | weights | peak | SNR |",
+        "| :-- | --: | --: | --: | --: | --: | --: | --: |",
+        "| fp32 | 10.00 ms | 1.00× |  |  | 1300.00 MB | 1500.00 MB |  |",
+        "| int8 | 4.00 ms | 2.50× | 0.50 ms | 4.00× | 400.00 MB | 600.00 MB | 38.2 dB |",
+        r"| fp8 | failed: RuntimeError: a \| b |  |  |  |  |  |  |",
     ]
 
 
@@ -373,13 +399,13 @@ def test_a_network_without_one_entrance_runs_where_its_weights_lie(
     compiled: list[nn.Module] = []
     monkeypatch.setattr(nn.Module, "compile", lambda m, **_: compiled.append(m))
     root = network.root()
-    here = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"], "default")
+    here = prepare_contestant(network, root, CONTESTANTS["fp32 compiled"])
     assert here.step().shape == (1, 1, 1025)
-    assert compiled == [here.root.get_submodule("t2s.t2s_transformer")]
+    assert compiled == [*here.root.get_submodule("t2s.t2s_transformer").blocks]  # type: ignore[misc]
     names = ("bf16 autocast", "fp16", "bf16", "int8")
     rows = bench_network("t2s-decoder", _choice(*names), FakeProbe(), _silent).contestants
     assert {row.name: row.error for row in rows} == dict.fromkeys(("fp32", *names))
     assert all(15 < row.snr_db < 90 for row in rows[1:])
     vars(root).pop("scripted")
-    there = prepare_contestant(network, root.to("meta"), CONTESTANTS["fp32"], "default")
+    there = prepare_contestant(network, root.to("meta"), CONTESTANTS["fp32"])
     assert there.step().device.type == "meta"

@@ -18,7 +18,7 @@ from tts_compress.errors import EvaluationError, MissingExtraError, ModelError
 from tts_compress.terminal import human_bytes, progress_bars, show
 
 _NETWORKS = ("dit", "parler-decoder", "t2s-decoder", "sovits-decoder")
-_HEAD = ("contestant", "median", "fastest", "speed", "weights", "peak", "SNR")
+_HEAD = ("contestant", "median", "speed", "captured", "speed", "weights", "peak", "SNR")
 
 
 def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> list[Result]:
@@ -48,7 +48,6 @@ def describe_results(
         "environment": describe_environment(),
         "rounds": choice.rounds,
         "warm_ups": choice.warm_ups,
-        "mode": choice.mode,
         "networks": [asdict(result) for result in results],
     }
 
@@ -67,14 +66,14 @@ def markdown(document: dict[str, Any], results: Sequence[Result]) -> list[str]:
         f"# Networks on {device['name']}",
         "",
         f"Compute capability {device['capability']}, {device['memory']}, CUDA {device['cuda']}, "
-        f"{', '.join(versions)}; compiler mode `{document['mode']}`. Random weights; "
-        f"medians of {document['rounds']} runs in turns after {document['warm_ups']} "
-        "warm-ups.",
+        f"{', '.join(versions)}. Random weights; medians of {document['rounds']} runs in turns "
+        f"after {document['warm_ups']} warm-ups.",
         "",
         "`fp32` computes every product in FP32; all others use TF32 for what they leave in FP32. "
-        "Speed is over `fp32`, by medians. Peak is the weights and what one run allocates. SNR is "
-        "against `fp32`, of outputs of random weights: it shows that the same is computed, not "
-        "how it sounds.",
+        "Captured are the kernels of a run as a CUDA graph, which Python does not start one by "
+        "one. Speed is over `fp32`, by medians; captured, over `fp32` captured. Peak is the "
+        "weights and what one run allocates. SNR is against `fp32`, of outputs of random weights: "
+        "it shows that the same is computed, not how it sounds.",
     ]
     for result in results:
         lines += ["", f"## {result.summary} ({result.parameters / 1e6:.0f} M weights)", ""]
@@ -91,8 +90,9 @@ def _cells(measured: Measured) -> list[str]:
     return [
         measured.name,
         f"{measured.median_ms:.2f} ms",
-        f"{measured.min_ms:.2f} ms",
         f"{measured.ratio_median:.2f}×",
+        "" if measured.graph_ms is None else f"{measured.graph_ms:.2f} ms",
+        "" if measured.graph_ratio is None else f"{measured.graph_ratio:.2f}×",
         human_bytes(measured.weight_bytes),
         human_bytes(measured.peak_bytes),
         "" if measured.snr_db is None else f"{measured.snr_db:.1f} dB",
@@ -103,7 +103,6 @@ def _options(add: Add) -> None:
     add("--networks", nargs="+", choices=_NETWORKS, help="instead of all that are installed")
     add("--contestants", nargs="+", choices=CONTESTANTS, metavar="NAME", help="instead of all")
     add("--eager", dest="compiled", action="store_false", help="leave out the compiled ones")
-    add("--mode", default="default", help="of torch's compiler, such as reduce-overhead")
     add("--rounds", type=positive, default=50, help="timed runs of each (%(default)s)")
     add("--warm-ups", type=positive, default=10, help="runs before them (%(default)s)")
     add("--output", type=Path, help="files without their endings (eval/reports/gpu-<device>)")
@@ -119,7 +118,6 @@ def main(options: Namespace) -> None:
         contestants=tuple(dict.fromkeys([first, *chosen])),
         rounds=options.rounds,
         warm_ups=options.warm_ups,
-        mode=options.mode,
     )
     probe = CudaProbe()
     results = _measure(options.networks, choice, probe)

@@ -39,6 +39,23 @@ class CudaProbe:
         step()
         return 1e3 * seconds()
 
+    def capture(self, step: Step) -> Step:
+        """Return a function that starts the kernels of a run again, as a CUDA graph.
+
+        Raises:
+            RuntimeError: The run waits for the GPU, or copies from the CPU.
+        """
+        torch.cuda.synchronize(self.device)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            output = step()
+
+        def replay() -> torch.Tensor:
+            graph.replay()
+            return output
+
+        return replay
+
     def working_bytes(self, step: Step) -> int:
         """Return the largest growth of torch's own account of what is allocated, in one run."""
         torch.cuda.synchronize(self.device)

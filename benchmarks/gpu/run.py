@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import import_module
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from torch import nn
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from benchmarks.gpu.probe import CudaProbe, held_bytes
-from benchmarks.networks.contestants import make_scheme
+from benchmarks.networks.contestants import by_torchao, compile_blocks, make_scheme
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.timing import speed, take_turns
 from tts_compress.recipes.recipe import schemes_of
+from tts_compress.terminal import show
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 
@@ -30,6 +32,9 @@ class Contestant:
     autocast: torch.dtype | None = None
     """The type that torch itself brings products into, for the whole network."""
 
+    torchao: bool = False
+    """Linear layers as torchao makes them for INT8."""
+
     tf32: bool = True
     """Let products of FP32 lose all but 10 bits of mantissa, as is usual on GPUs."""
 
@@ -42,6 +47,7 @@ _EAGER = (
     Contestant(name="fp16 autocast", autocast=torch.float16),
     Contestant(name="bf16 autocast", autocast=torch.bfloat16),
     *(Contestant(name=scheme, scheme=scheme) for scheme in ("fp16", "bf16", "int8", "fp8")),
+    Contestant(name="torchao int8", torchao=True),
 )
 
 CONTESTANTS = {
@@ -64,25 +70,24 @@ class Prepared:
     """Runs the network once; only inside of `arithmetic`."""
 
     device: torch.device
+    replay: Step | None = None
+    """Starts the kernels of a run again, all at once; None where they could not be captured."""
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """Return a context that computes as the contestant does."""
         return _arithmetic(self.contestant, self.device)
 
 
-def prepare_contestant(
-    network: Network, root: nn.Module, contestant: Contestant, mode: str
-) -> Prepared:
+def prepare_contestant(network: Network, root: nn.Module, contestant: Contestant) -> Prepared:
     """Return a contestant that is ready to run on the root's device; the root is not changed."""
     device, scheme = next(root.parameters()).device, contestant.scheme
     if scheme is None:
-        own = copy_sharing_tensors(root)
+        own = by_torchao(root) if contestant.torchao else copy_sharing_tensors(root)
     else:
         family = "" if scheme in schemes_of(network.family) else "module:"
         own = make_scheme(network, root, family + scheme).root
     if contestant.compiled:
-        for part in map(own.get_submodule, network.called or dict(own.named_children())):
-            part.compile(dynamic=False, mode=mode)
+        compile_blocks(network, own)
     children = own.named_children()
     placed = nn.ModuleDict({name: _Placed(child, device) for name, child in children})
     with _arithmetic(contestant, device):
@@ -98,7 +103,12 @@ def _arithmetic(contestant: Contestant, device: torch.device) -> Iterator[None]:
     torch.backends.cudnn.allow_tf32 = contestant.tf32
     kind = contestant.autocast
     try:
-        with nullcontext() if kind is None else torch.autocast(device.type, kind):
+        # Without its cache, whose weights a captured run would outlive.
+        with (
+            nullcontext()
+            if kind is None
+            else torch.autocast(device.type, kind, cache_enabled=False)
+        ):
             yield
     finally:
         torch.set_float32_matmul_precision(matrix)
@@ -148,8 +158,6 @@ class Choice:
 
     rounds: int
     warm_ups: int
-    mode: str = "default"
-    """Mode of torch's compiler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +181,12 @@ class Measured:
     """SNR of its output against the first one's; weights are random, so only to see that it
     computes the same. None where they are equal."""
 
+    graph_ms: float | None = None
+    """Median of replays of its captured kernels: what the GPU takes, without starting them."""
+
+    graph_ratio: float | None = None
+    """The first contestant's over this one's; None unless both could be captured."""
+
     error: str | None = None
 
 
@@ -183,23 +197,31 @@ def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Re
     root = network.root().to(probe.device)
     rows: dict[str, Measured] = {}
 
-    def time(prepared: Prepared) -> float:
+    def time(prepared: Prepared, step: Step) -> float:
         with prepared.arithmetic():
-            return probe.time_ms(prepared.step)
+            return probe.time_ms(step)
 
     with _compiling():
-        ready, outputs, failed = _prepare(network, root, choice, tell)
-        runs = {key: partial(time, prepared) for key, prepared in ready.items()}
+        ready, outputs, failed = _prepare(network, root, choice, probe, tell)
+        runs = {
+            (key, captured): partial(time, prepared, step)
+            for key, prepared in ready.items()
+            for captured, step in ((False, prepared.step), (True, prepared.replay))
+            if step is not None
+        }
         tell_time = partial(tell, f"time {network.name}")
         times = take_turns(runs, rounds=choice.rounds, warm_ups=choice.warm_ups, tell=tell_time)
         first = choice.contestants[0]
+        graphs = {key: median(spent) for (key, captured), spent in times.items() if captured}
         for key, prepared in ready.items():
             with prepared.arithmetic():
                 working = probe.working_bytes(prepared.step)
             held = held_bytes(prepared.root)
             rows[key] = Measured(
                 name=key,
-                **asdict(speed(times[key], times[first])),
+                **asdict(speed(times[key, False], times[first, False])),
+                graph_ms=graphs.get(key),
+                graph_ratio=graphs[first] / graphs[key] if {first, key} <= set(graphs) else None,
                 weight_bytes=held,
                 peak_bytes=held + working,
                 snr_db=snr_db(outputs[first], outputs[key]),
@@ -209,7 +231,7 @@ def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Re
 
 
 def _prepare(
-    network: Network, root: nn.Module, choice: Choice, tell: Tell
+    network: Network, root: nn.Module, choice: Choice, probe: CudaProbe, tell: Tell
 ) -> tuple[dict[str, Prepared], dict[str, torch.Tensor], dict[str, str]]:
     """Return the contestants that run, their outputs, and the errors of the others."""
     ready: dict[str, Prepared] = {}
@@ -219,12 +241,13 @@ def _prepare(
         tell(f"prepare {network.name}", done, len(choice.contestants))
         try:
             graphs = _compiled_graphs()
-            prepared = prepare_contestant(network, root, CONTESTANTS[key], choice.mode)
+            prepared = prepare_contestant(network, root, CONTESTANTS[key])
             with prepared.arithmetic():
                 for _ in range(_CALLS):
                     outputs[key] = _finite(prepared.step())
             if prepared.contestant.compiled and _compiled_graphs() == graphs:
                 raise RuntimeError("the compiler translated nothing")
+            prepared, outputs[key] = _captured(prepared, outputs[key], probe)
         except Exception as error:  # a compiler or a kernel may fail in any way
             if not ready:
                 raise  # without the first there is nothing to compare with
@@ -232,6 +255,19 @@ def _prepare(
         else:
             ready[key] = prepared
     return ready, outputs, failed
+
+
+def _captured(
+    prepared: Prepared, output: torch.Tensor, probe: CudaProbe
+) -> tuple[Prepared, torch.Tensor]:
+    """Return a contestant with its kernels captured, and what they output; else as it is."""
+    try:
+        with prepared.arithmetic():
+            replay = probe.capture(prepared.step)
+            return replace(prepared, replay=replay), _finite(replay())
+    except RuntimeError as error:  # it waits for the GPU, or for the CPU
+        show(f"{prepared.contestant.name}: not captured: {failure(error)}")
+        return prepared, output
 
 
 def _compiled_graphs() -> int:

@@ -98,12 +98,11 @@ def _parler_decoder() -> Network:
         decoder = root["decoder"]
         shared = {"encoder_hidden_states": described, "use_cache": True}
         cache = caches.EncoderDecoderCache(caches.DynamicCache(), caches.DynamicCache())
-        positions = torch.arange(100)
+        positions, at = torch.arange(100), torch.tensor([100])
         decoder(input_ids=prompt, past_key_values=cache, cache_position=positions, **shared)
 
         def step() -> torch.Tensor:
             cache.self_attention_cache.crop(100)
-            at = torch.tensor([100])
             output = decoder(input_ids=token, past_key_values=cache, cache_position=at, **shared)
             logits: torch.Tensor = output.logits
             return logits

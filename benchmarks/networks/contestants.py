@@ -48,7 +48,7 @@ def _int8_compiled(network: Network, root: nn.Module) -> Step:
     for layer in small.modules():
         if isinstance(layer, IntegerLayer):  # the compiler cannot look into its kernel
             vars(layer)["forward"] = disable(layer.forward)
-    return network.call(_compile(network, small))
+    return network.call(compile_blocks(network, small))
 
 
 def _torch_ao(network: Network, root: nn.Module) -> Step:
@@ -59,15 +59,16 @@ def _torch_ao(network: Network, root: nn.Module) -> Step:
 
 def _torchao_compiled(network: Network, root: nn.Module) -> Step:
     inductor: Any = importlib.import_module("torch._inductor.config")
-    small = _by_torchao(root)
+    small = by_torchao(root)
     with inductor.patch(freezing=True):
-        run = network.call(_compile(network, small))
+        run = network.call(compile_blocks(network, small))
         with torch.inference_mode():
             run()  # compiles, as long as freezing is on
     return run
 
 
-def _by_torchao(root: nn.Module) -> nn.Module:
+def by_torchao(root: nn.Module) -> nn.Module:
+    """Return a copy whose linear layers multiply integers by torchao."""
     torchao = importlib.import_module("torchao.quantization")
     config = torchao.Int8DynamicActivationInt8WeightConfig(version=2)
     small = copy_sharing_tensors(root)
@@ -75,16 +76,20 @@ def _by_torchao(root: nn.Module) -> nn.Module:
     return small
 
 
-def _compile(network: Network, root: nn.Module) -> nn.Module:
-    """Compile the blocks that a network consists of, in place, each once; return the root."""
+def compile_blocks(network: Network, root: nn.Module, **options: Any) -> nn.Module:
+    """Compile the blocks that a network consists of, in place, each once; return the root.
+
+    `options` are those of torch's compiler.
+    """
     config: Any = importlib.import_module("torch._dynamo.config")
     blocks = network.blocks_of(root)
     # Frozen weights, and blocks that find their cache by a number of their own, are compiled each.
-    config.recompile_limit = config.accumulated_recompile_limit = 8 * len(blocks)
+    limit = max(config.recompile_limit, 8 * len(blocks))
+    config.recompile_limit = config.accumulated_recompile_limit = limit
     config.fail_on_recompile_limit_hit = True  # or it would run uncompiled under this name
     config.allow_unspec_int_on_nn_module = True
     for block in blocks:
-        block.compile()
+        block.compile(**options)
     return root
 
 
@@ -106,7 +111,7 @@ PEERS: dict[str, Callable[[Network, nn.Module], Step]] = {
     "fp32": lambda network, root: (network.official or network.call)(root),
     OPENED: lambda network, root: network.call(root),
     "fp32 compiled": lambda network, root: network.call(
-        _compile(network, copy_sharing_tensors(root))
+        compile_blocks(network, copy_sharing_tensors(root))
     ),
     "fp32 plain attention": lambda network, root: _within(
         lambda: sdpa_kernel(SDPBackend.MATH), network.call(root)
@@ -116,7 +121,7 @@ PEERS: dict[str, Callable[[Network, nn.Module], Step]] = {
         lambda: torch.autocast("cpu", torch.bfloat16), network.call(root)
     ),
     "torch.ao dynamic": _torch_ao,
-    "torchao int8": lambda network, root: network.call(_by_torchao(root)),
+    "torchao int8": lambda network, root: network.call(by_torchao(root)),
     "torchao int8 compiled": _torchao_compiled,
     "pocket_tts int8": lambda network, root: network.call(_by_pocket_tts(root)),
 }

@@ -28,6 +28,7 @@ from tts_compress.torch.devices import (
     start_clock,
     watched,
 )
+from tts_compress.torch.layers.gpu import GpuInt8Linear
 
 CUDA = torch.device("cuda", 0)
 
@@ -108,16 +109,13 @@ def test_compressed_layers_are_those_of_the_device(monkeypatch: pytest.MonkeyPat
         moved(small, CUDA)
 
 
-def test_integers_on_a_gpu_are_torchaos(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("torchao", reason="the extra 'gpu' is not installed")
-    from tts_compress.torch.layers.torchao_linear import TorchaoInt8Linear
-
+def test_integers_have_layers_of_their_own_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     module, x = nn.Sequential(nn.Linear(64, 32)).eval(), torch.randn(40, 64)
     small: Any = compress(module, "int8")
     with torch.no_grad(), pretend_gpu(monkeypatch):
         there: Any = moved(small, CUDA)
-        assert isinstance(there[0], TorchaoInt8Linear)
+        assert isinstance(there[0], GpuInt8Linear)
         assert there[0].state()["weight"].cpu().equal(small[0].state()["weight"])
         assert snr_db(module(x).numpy(), there(x.to(CUDA)).cpu().numpy()) > 35
 

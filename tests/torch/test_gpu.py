@@ -1,9 +1,8 @@
-"""Modules on a GPU: what is handed to torchao, what it computes, and what is refused.
+"""Modules on a GPU: which layers multiply in eight bits, what they compute, and what is refused.
 
-No GPU is needed: modules on the CPU pretend to lie on one, and torchao's layers run there, too.
+No GPU is needed: modules on the CPU pretend to lie on one, and the layers run there, too.
 """
 
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from torch import nn
 from tts_compress import compress, find_recipe
 from tts_compress.errors import (
     ArtifactError,
-    MissingExtraError,
     QuantizationError,
     TTSCompressWarning,
 )
@@ -27,12 +25,8 @@ from tts_compress.torch.convert import convert, runs_on_gpu
 from tts_compress.torch.layers.base import layer_state
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
 from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.gpu import GpuFloat8Linear, GpuInt8Linear, GpuLinear
 from tts_compress.torch.layers.integer import Int8Linear
-from tts_compress.torch.layers.torchao_linear import (
-    TorchaoFloat8Linear,
-    TorchaoInt8Linear,
-    TorchaoLinear,
-)
 
 _KEPT = "ignore:.*keep FP32 on a GPU:tts_compress.errors.TTSCompressWarning"
 X = torch.randn(3, 40, 64, generator=torch.Generator().manual_seed(0))
@@ -65,23 +59,9 @@ def net() -> Net:
 
 
 @pytest.fixture
-def torchao() -> Any:
-    """Return torchao's module of techniques."""
-    return pytest.importorskip("torchao.quantization", reason="the extra 'gpu' is not installed")
-
-
-@pytest.fixture
 def on_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let every module seem to lie on a GPU of the Hopper generation."""
     _lie_on(monkeypatch, "cuda:0", capability=(9, 0))
-
-
-@pytest.fixture
-def float8(torchao: Any, on_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let torchao multiply 8-bit floats on the CPU, where it would refuse."""
-    del torchao, on_gpu
-    api = sys.modules["torchao.quantization.quant_api"]
-    monkeypatch.setattr(api, "_check_hardware_support", lambda _: None)
 
 
 def _lie_on(
@@ -96,8 +76,8 @@ def _snr(reference: torch.Tensor, candidate: torch.Tensor) -> float:
     return float(10 * torch.log10(reference.double().square().mean() / error))
 
 
-def _torchao_names(module: nn.Module) -> set[str]:
-    return {name for name, part in module.named_modules() if isinstance(part, TorchaoLinear)}
+def _gpu_names(module: nn.Module) -> set[str]:
+    return {name for name, part in module.named_modules() if isinstance(part, GpuLinear)}
 
 
 def _rules(*rules: Rule, calibration: Calibration | None = None) -> Recipe:
@@ -110,9 +90,9 @@ _INNER = {"first", "attention.q_proj", "attention.k_proj", "attention.v_proj", "
 
 @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
 def test_linear_layers_are_handed_over_and_the_rest_is_told(
-    net: Net, torchao: Any, on_gpu: None, scheme: str
+    net: Net, on_gpu: None, scheme: str
 ) -> None:
-    del torchao, on_gpu
+    del on_gpu
     before = {name: tensor.clone() for name, tensor in net.state_dict().items()}
     told = "2 layers keep FP32 on a GPU, such as 'conv': there is no Conv1d in integers on a GPU"
     with torch.inference_mode():
@@ -125,7 +105,7 @@ def test_linear_layers_are_handed_over_and_the_rest_is_told(
             small: Any = compress(net, scheme)
         found = small(X)
         assert torch.equal(net(X), expected), "the original changed"
-    assert _torchao_names(small) == _INNER
+    assert _gpu_names(small) == _INNER
     assert all(small.get_submodule(n).activations == "dynamic" for n in _INNER)
     assert small.conv.weight is net.conv.weight
     assert small.last.weight is net.last.weight
@@ -136,9 +116,9 @@ def test_linear_layers_are_handed_over_and_the_rest_is_told(
 
 @pytest.mark.filterwarnings(_KEPT)
 def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
-    net: Net, torchao: Any, on_gpu: None, tmp_path: Path
+    net: Net, on_gpu: None, tmp_path: Path
 ) -> None:
-    del torchao, on_gpu
+    del on_gpu
     done = convert(net, find_recipe("module", "int8"), None, progress=Silent())
     codes, scales = round_weight(net.first.weight.detach(), 0, multiplied=True)
     state = done.root.get_submodule("first").state()  # type: ignore[operator]
@@ -153,8 +133,8 @@ def test_codes_are_those_of_a_cpu_and_a_cpu_reads_them(
 
 
 @pytest.mark.filterwarnings(_KEPT)
-def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu: None) -> None:
-    del torchao, on_gpu
+def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, on_gpu: None) -> None:
+    del on_gpu
     whole = Rule(match="conv", weights=Weights.BFLOAT16, activations=Activations.BFLOAT16)
     eight = Rule(
         match="*", operators=("Linear",), weights=Weights.INT8, activations=Activations.DYNAMIC
@@ -179,7 +159,7 @@ def test_what_is_only_stored_small_is_as_on_a_cpu(net: Net, torchao: Any, on_gpu
     last: Any = done.root.get_submodule("last")
     assert torch.equal(last.weight, net.last.weight.half().float())
     assert {r.module: r.weights for r in done.layers}["conv"] == "float16"
-    assert _torchao_names(done.root) == _INNER
+    assert _gpu_names(done.root) == _INNER
 
 
 @pytest.mark.parametrize("scheme", ["fp16", "bf16", "int8-weight-only", "int4-weight-only"])
@@ -188,8 +168,8 @@ def test_other_schemes_are_the_same_everywhere(net: Net, on_gpu: None, scheme: s
     assert not runs_on_gpu(net, find_recipe("module", scheme))
 
 
-def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> None:
-    del torchao, on_gpu
+def test_codes_that_calibration_chose_are_used(on_gpu: None) -> None:
+    del on_gpu
     torch.manual_seed(0)
     layer = nn.Linear(64, 32)
     rule = Rule(
@@ -202,7 +182,6 @@ def test_codes_that_calibration_chose_are_used(torchao: Any, on_gpu: None) -> No
     assert 0 < (small.state()["weight"] != rounded).float().mean() < 0.5
 
 
-@pytest.mark.usefixtures("torchao")
 @pytest.mark.parametrize("shape", [(64,), (1, 64), (0, 64), (2, 1, 64), (5, 9, 64)])
 def test_products_have_rows_enough_for_a_gpu(
     shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
@@ -210,7 +189,7 @@ def test_products_have_rows_enough_for_a_gpu(
     layer = nn.Linear(64, 24)
     codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
     state = {"weight": codes, "weight_scale": scales, "bias": layer.bias.detach()}
-    small = TorchaoInt8Linear(Geometry.of(layer), state)
+    small = GpuInt8Linear(Geometry.of(layer), state)
     rows: list[int] = []
     multiply = torch._int_mm
 
@@ -227,22 +206,48 @@ def test_products_have_rows_enough_for_a_gpu(
     assert not x.numel() or _snr(expected, found) > 35
 
 
-@pytest.mark.usefixtures("torchao")
+@pytest.mark.parametrize("scheme", ["int8", "fp8"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layers_compute_as_torchaos(
+    monkeypatch: pytest.MonkeyPatch, scheme: str, bias: bool
+) -> None:
+    """Torchao's layers, with the same codes."""
+    torchao = pytest.importorskip("torchao.quantization")
+    monkeypatch.setattr(torchao.quant_api, "_check_hardware_support", lambda _: None)
+    _lie_on(monkeypatch, "cuda:0")
+    layer = nn.Linear(64, 48, bias=bias)
+    small: Any = compress(layer, scheme)
+    if scheme == "int8":
+        config = torchao.Int8DynamicActivationInt8WeightConfig(version=2, set_inductor_config=False)
+    else:
+        layer.bfloat16()  # the only type that scales per row go with
+        config = torchao.Float8DynamicActivationFloat8WeightConfig(
+            granularity=torchao.PerRow(), set_inductor_config=False
+        )
+    torchao.quantize_(layer, config)
+    oracle: Any = layer.weight
+    with torch.inference_mode():
+        oracle.qdata.copy_(small.codes)
+        oracle.scale.copy_(small.scales.view(oracle.scale.shape))
+        expected = layer(X.to(oracle.dtype)).float()
+        # torchao's largest code is 127.5, and it rounds inputs to bfloat16 before 8-bit floats.
+        assert _snr(expected, small(X)) > (40 if scheme == "int8" else 35)
+
+
 def test_a_layer_states_the_device_of_its_weight() -> None:
     """Upstream code makes room for a state where the weight lies."""
     layer = nn.Linear(64, 24, bias=False)
     codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
-    small = TorchaoInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
+    small = GpuInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
     assert small.weight.device.type == "cpu"
-    small.inner.weight = nn.Parameter(torch.empty(24, 64, device="meta"), requires_grad=False)
+    small.to("meta")
     assert small.weight.device.type == "meta"
 
 
-@pytest.mark.usefixtures("torchao")
 def test_a_layer_is_one_graph_for_a_compiler() -> None:
     layer = nn.Linear(64, 24)
     codes, scales = round_weight(layer.weight.detach(), 0, multiplied=True)
-    small = TorchaoInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
+    small = GpuInt8Linear(Geometry.of(layer), {"weight": codes, "weight_scale": scales})
     graphs: list[Any] = []
 
     def keep(graph: Any, _: Any) -> Any:
@@ -255,32 +260,16 @@ def test_a_layer_is_one_graph_for_a_compiler() -> None:
     assert len(graphs) == 1
 
 
-@pytest.mark.usefixtures("torchao", "on_gpu")
-def test_nothing_of_the_process_is_changed(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = pytest.importorskip("torch._inductor.config")
-    monkeypatch.setattr(config, "coordinate_descent_tuning", False)
-
-    def settings() -> tuple[Any, ...]:
-        tuning = (config.coordinate_descent_tuning, config.force_fuse_int_mm_with_mul)
-        return (*tuning, torch.get_float32_matmul_precision(), torch.get_rng_state().tolist())
-
-    layer = nn.Linear(64, 24)
-    compress(layer, "int8-weight-only")  # everything is imported
-    before = settings()
-    compress(layer, "int8")
-    assert settings() == before
-
-
-@pytest.mark.usefixtures("float8")
+@pytest.mark.usefixtures("on_gpu")
 @pytest.mark.parametrize(("capability", "scales"), [((8, 9), 1), ((9, 0), 96), ((12, 0), 1)])
 def test_8_bit_floats(
     net: Net, monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], scales: int
 ) -> None:
     _lie_on(monkeypatch, "cuda:0", capability=capability)
     small: Any = compress(net, "fp8")
-    assert _torchao_names(small) == _INNER  # 10 outputs are no multiple of 16
-    assert small.first.inner.weight.scale.numel() == scales
-    assert small.first.inner.weight.qdata.dtype == torch.float8_e4m3fn
+    assert _gpu_names(small) == _INNER  # 10 outputs are no multiple of 16
+    assert small.first.scales.numel() == scales
+    assert small.first.codes.dtype == torch.float8_e4m3fn
     assert small.first.weight.dtype == torch.float32, "T5 converts what goes in to it"
     with torch.inference_mode():
         expected, found = net(X), small(X)
@@ -288,7 +277,7 @@ def test_8_bit_floats(
     assert 20 < _snr(expected, found) < 40
 
 
-@pytest.mark.usefixtures("float8")
+@pytest.mark.usefixtures("on_gpu")
 @pytest.mark.parametrize("by_row", [True, False])
 def test_rows_of_zeros_stay_finite_in_8_bit_floats(
     by_row: bool, monkeypatch: pytest.MonkeyPatch
@@ -299,7 +288,7 @@ def test_rows_of_zeros_stay_finite_in_8_bit_floats(
         layer.bias.fill_(1.0)
     _lie_on(monkeypatch, "cuda:0", capability=(9, 0) if by_row else (8, 9))
     state = layer_state(layer, "float8", "float8", device="cuda")
-    small = TorchaoFloat8Linear(Geometry.of(layer), state)
+    small = GpuFloat8Linear(Geometry.of(layer), state)
     x = torch.randn(40, 32)
     x[7] = 0
     with torch.inference_mode():
@@ -310,7 +299,7 @@ def test_rows_of_zeros_stay_finite_in_8_bit_floats(
     assert _snr(layer(x).detach(), found) > 20
 
 
-@pytest.mark.usefixtures("float8")
+@pytest.mark.usefixtures("on_gpu")
 def test_8_bit_floats_are_not_saved(net: Net, tmp_path: Path) -> None:
     done = convert(net, find_recipe("module", "fp8"), None, progress=Silent())
     assert done.counts["Linear float8/float8"] == 5
@@ -319,7 +308,7 @@ def test_8_bit_floats_are_not_saved(net: Net, tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.usefixtures("float8")
+@pytest.mark.usefixtures("on_gpu")
 def test_a_weight_that_is_not_finite_is_named(net: Net) -> None:
     with torch.no_grad():
         net.first.weight[0, 0] = float("inf")
@@ -364,15 +353,6 @@ def test_8_bit_floats_on_this_cpu_and_on_rocm(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.usefixtures("on_gpu")
-@pytest.mark.parametrize("scheme", ["int8", "fp8"])
-def test_torchao_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch, scheme: str) -> None:
-    monkeypatch.setitem(sys.modules, "torchao.quantization", None)
-    monkeypatch.setitem(sys.modules, "torchao", None)
-    with pytest.raises(MissingExtraError, match=r"'torchao' is not installed.*compress\[gpu\]"):
-        compress(nn.Linear(64, 64), scheme)
-
-
-@pytest.mark.usefixtures("on_gpu")
 def test_what_would_change_nothing_is_refused_with_reasons() -> None:
     parts = {"conv": nn.Conv1d(16, 16, 3), "odd": nn.Linear(12, 8)}
     with pytest.raises(QuantizationError) as caught:
@@ -387,7 +367,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
         compress(many, "int8")
 
 
-@pytest.mark.usefixtures("torchao", "on_gpu")
+@pytest.mark.usefixtures("on_gpu")
 def test_a_compressed_module_is_refused() -> None:
     with pytest.raises(QuantizationError, match="already compressed"):
         compress(compress(nn.Linear(64, 64), "int8"), "int8")
