@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -409,3 +411,9 @@ def test_a_network_without_one_entrance_runs_where_its_weights_lie(
     vars(root).pop("scripted")
     there = prepare_contestant(network, root.to("meta"), CONTESTANTS["fp32"])
     assert there.step().device.type == "meta"
+
+
+def test_networks_are_listed_without_their_packages() -> None:
+    """Each system has an environment with its own package alone."""
+    missing = "import sys; sys.modules['pocket_tts'] = None; import benchmarks.networks as n"
+    subprocess.run([sys.executable, "-c", missing], check=True)

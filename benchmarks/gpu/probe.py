@@ -45,6 +45,11 @@ class CudaProbe:
         Raises:
             RuntimeError: The run waits for the GPU, or copies from the CPU.
         """
+        torch.cuda.set_sync_debug_mode("error")  # an error while capturing breaks what follows
+        try:
+            step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
         torch.cuda.synchronize(self.device)
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from benchmarks.networks.network import Network, Step, network
+from tts_compress.torch.devices import device_of
 
 
 @network(
@@ -35,9 +36,13 @@ def _dit() -> Network:
     }
 
     def call(root: Any) -> Step:
-        return lambda: root["transformer"](**inputs, cfg_infer=True, cache=False)
+        transformer = root["transformer"]
+        transformer.clear_cache()  # of the text's embedding, which the first step fills
+        device = device_of(root)
+        given = {name: value.to(device) for name, value in inputs.items()}
+        return lambda: transformer(**given, cfg_infer=True, cache=True)
 
-    return Network(make=make, call=call)
+    return Network(make=make, call=call, called=("transformer",))
 
 
 @network("vocos", "f5-tts", "Vocos 24 kHz: 600 frames, 6.4 s of audio")

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from tts_compress.errors import first_line
 from tts_compress.families import families
+from tts_compress.plain import one_line
 
 Step = Callable[[], torch.Tensor]
 """Runs a network once."""
@@ -143,4 +143,4 @@ def snr_db(reference: torch.Tensor, candidate: torch.Tensor) -> float | None:
 
 def failure(error: Exception) -> str:
     """Return what is reported of a contestant that failed."""
-    return f"{type(error).__name__}: {first_line(error)}"[:200]
+    return one_line(f"{type(error).__name__}: {error}", 300)

@@ -105,11 +105,11 @@ def _decoding(root: Any) -> Step:
 
 def _stepping(positions: int, *, rounded: bool) -> Call:
     """Return a call of the language model after many positions, with a cache in FP32 or INT8."""
-    from tts_compress.models.pocket.network import official
-
-    states, attention = official("modules.stateful_module"), official("modules.attention")
 
     def call(root: Any) -> Step:
+        from tts_compress.models.pocket.network import official
+
+        states, attention = official("modules.stateful_module"), official("modules.attention")
         lm, append = root.flow_lm, RoundedCaches().append if rounded else attention.complete_kv
         state = states.init_states(lm, 1, positions + 1)
         read = torch.randn(1, positions + 1, lm.dim, generator=_generator())
