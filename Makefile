@@ -154,8 +154,7 @@ bench-gpu: $(GPU_HOMES:%=%/.user)  ## time FP32, 16 and 8 bits on an NVIDIA GPU 
 		$(home)/bin/python -m benchmarks.gpu $(BENCH) &&) true
 
 test-gpu: $(VENV)/.developer $(F5)/.user $(PARLER)/.user  ## what needs an NVIDIA GPU, in every system at hand; skipped without one
-	$(foreach home,$(VENV) $(BENCH_HOMES),$(home)/bin/python $(INSTALL) --no-deps torchao==0.18.0 && \
-		$(home)/bin/pytest -m gpu $(or $(GPU_TESTS_$(patsubst $(VENV)-%,%,$(home))),$(GPU_TESTS)) &&) true
+	$(foreach home,$(VENV) $(BENCH_HOMES),$(home)/bin/pytest -m gpu $(or $(GPU_TESTS_$(patsubst $(VENV)-%,%,$(home))),$(GPU_TESTS)) &&) true
 
 bench-qat: $(VENV)/.developer  ## train a vocoder in 8 and 4 bits into eval/reports (BENCH="--steps 100")
 	$(VENV)/bin/python -m benchmarks.qat $(BENCH)

@@ -5,7 +5,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from torch import nn
 
 from benchmarks.gpu import __main__ as command
 from benchmarks.gpu import run
-from benchmarks.gpu.__main__ import describe_results, file_stem, markdown
+from benchmarks.gpu.__main__ import describe_result, file_stem, markdown
 from benchmarks.gpu.probe import CudaProbe, held_bytes
 from benchmarks.gpu.run import CONTESTANTS, Choice, Measured, bench_network, prepare_contestant
 from benchmarks.networks.network import NETWORKS, Network, Result
@@ -109,6 +109,11 @@ def _choice(*names: str) -> Choice:
     return Choice(contestants=("fp32", *names), rounds=3, warm_ups=2)
 
 
+def _bench(name: str, choice: Choice, probe: CudaProbe, tell: Any) -> Result:
+    *_, last = bench_network(name, choice, probe, tell)
+    return last
+
+
 def _silent(*_: Any) -> None:
     pass
 
@@ -118,7 +123,7 @@ def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
     probe = FakeProbe()
     told: list[tuple[str, int, int]] = []
     names = ("fp32 tf32", "bf16 autocast", "fp16", "int8", "fp8")
-    result = bench_network("toy", _choice(*names), probe, lambda *args: told.append(args))
+    result = _bench("toy", _choice(*names), probe, lambda *args: told.append(args))
     by_name = {measured.name: measured for measured in result.contestants}
     assert list(by_name) == ["fp32", *names]
     # Five run; after two rounds the clock shows 11 to 15, 16 to 20 and 21 to 25.
@@ -148,7 +153,7 @@ def test_contestants_run_in_turns_and_are_compared_with_the_first() -> None:
 def test_captured_runs_are_compared_with_each_other() -> None:
     probe = FakeProbe()
     probe.waits = False
-    fp32, int8 = bench_network("toy", _choice("int8"), probe, _silent).contestants
+    fp32, int8 = _bench("toy", _choice("int8"), probe, _silent).contestants
     # Four take turns; after two rounds the clock shows 9 to 12, 13 to 16 and 17 to 20.
     assert (fp32.median_ms, fp32.graph_ms, int8.median_ms, int8.graph_ms) == (13, 14, 15, 16)
     assert int8.ratio_median == pytest.approx(13 / 15)
@@ -171,7 +176,7 @@ def test_only_the_reference_does_without_tf32_and_settings_come_back(
 ) -> None:
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", allowed)
     probe = FakeProbe()
-    bench_network("toy", _choice("fp32 tf32", "bf16 autocast"), probe, _silent)
+    _bench("toy", _choice("fp32 tf32", "bf16 autocast"), probe, _silent)
     assert probe.precisions[:3] == [("highest", False), ("high", True), ("high", True)]
     assert torch.get_float32_matmul_precision() == "medium"
     assert torch.backends.cudnn.allow_tf32 is allowed
@@ -201,10 +206,10 @@ def test_what_was_not_compiled_does_not_count_as_compiled(monkeypatch: pytest.Mo
     monkeypatch.setattr(
         nn.Module, "compile", lambda m, **_: compiled(m, backend=lambda graph, _: graph.forward)
     )
-    rows = bench_network("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
+    rows = _bench("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
     assert rows[1].error is None
     monkeypatch.setattr(nn.Module, "compile", lambda _, **__: None)
-    rows = bench_network("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
+    rows = _bench("toy", _choice("fp16 compiled"), FakeProbe(), _silent).contestants
     assert rows[1].error == "RuntimeError: the compiler translated nothing"
 
 
@@ -231,11 +236,11 @@ def test_what_fails_is_a_row_but_the_reference_is_needed(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(run, "prepare_contestant", prepare)
     broken = "fp16"
-    rows = bench_network("toy", _choice("fp16"), FakeProbe(), _silent).contestants
+    rows = _bench("toy", _choice("fp16"), FakeProbe(), _silent).contestants
     assert rows[1].error == "ValueError: the output is not finite"
     broken = "fp32"
     with pytest.raises(ValueError, match="not finite"):
-        bench_network("toy", _choice("fp16"), FakeProbe(), _silent)
+        _bench("toy", _choice("fp16"), FakeProbe(), _silent)
 
 
 def test_weights_are_counted_as_they_are_held() -> None:
@@ -270,7 +275,7 @@ def test_a_run_takes_what_torch_allocates_at_most_meanwhile(
     assert log == ["wait", "reset", "run", "wait"]
 
 
-def _results() -> list[Result]:
+def _result() -> Result:
     rows = (
         Measured(
             name="fp32",
@@ -295,19 +300,17 @@ def _results() -> list[Result]:
         ),
         Measured(name="fp8", error="RuntimeError: a | b"),
     )
-    return [Result(network="dit", summary="A DiT", parameters=336_000_000, contestants=rows)]
+    return Result(network="dit", summary="A DiT", parameters=336_000_000, contestants=rows)
 
 
-def test_the_report_is_a_table_for_each_network() -> None:
-    document = describe_results(_DEVICE, _choice(), _results())
-    assert json.loads(json.dumps(document))["networks"][0]["contestants"][1]["snr_db"] == 38.25
-    lines = markdown(document, _results())
-    assert lines[0] == "# Networks on NVIDIA X1"
+def test_the_report_is_a_table_of_contestants() -> None:
+    document = describe_result(_DEVICE, _choice(), _result())
+    assert json.loads(json.dumps(document))["network"]["contestants"][1]["snr_db"] == 38.25
+    lines = markdown(document, _result())
+    assert lines[0] == "# A DiT, on NVIDIA X1"
     assert "Compute capability 9.0, 80 GiB, CUDA 13.0, torch " in lines[2]
-    assert "medians of 3 runs in turns after 2 warm-ups" in lines[2]
+    assert "336 M random weights; medians of 3 runs in turns after 2 warm-ups" in lines[2]
     assert lines[6:] == [
-        "## A DiT (336 M weights)",
-        "",
         "| contestant | median | speed | captured | speed | weights | peak | SNR |",
         "| :-- | --: | --: | --: | --: | --: | --: | --: |",
         "| fp32 | 10.00 ms | 1.00× |  |  | 1300.00 MB | 1500.00 MB |  |",
@@ -316,15 +319,8 @@ def test_the_report_is_a_table_for_each_network() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("networks", "stem"),
-    [
-        (["parler-decoder", "dit", "sovits-decoder", "t2s-decoder"], "gpu-nvidia-h100-80gb"),
-        (["dit"], "gpu-nvidia-h100-80gb-dit"),
-    ],
-)
-def test_a_report_is_named_for_what_was_measured(networks: list[str], stem: str) -> None:
-    assert file_stem("NVIDIA H100 (80GB)", networks) == stem
+def test_a_report_is_named_for_what_was_measured() -> None:
+    assert file_stem("NVIDIA H100 (80GB)", "dit") == "gpu-nvidia-h100-80gb-dit"
 
 
 def test_without_a_gpu_it_says_so(
@@ -345,16 +341,29 @@ def test_the_command_writes_both_files(
     del network
     monkeypatch.setattr(command, "CudaProbe", FakeProbe)
     options = ["--networks", "dit", "--rounds", "1", "--warm-ups", "1", "--eager"]
-    options += ["--contestants", "int8", "int8 compiled"]
-    assert command.main([*options, "--output", str(tmp_path / "found" / "x1.5")]) == 0
-    document = json.loads((tmp_path / "found" / "x1.5.json").read_text())
-    rows = document["networks"][0]["contestants"]
+    options += ["--contestants", "int8", "int8 compiled", "--output", str(tmp_path)]
+    assert command.main(options) == 0
+    document = json.loads((tmp_path / "gpu-nvidia-x1-dit.json").read_text())
+    rows = document["network"]["contestants"]
     assert [row["name"] for row in rows] == ["fp32", "int8"]
     assert document["device"] == _DEVICE
-    assert "| int8 |" in (tmp_path / "found" / "x1.5.md").read_text()
-    monkeypatch.chdir(tmp_path)
-    assert command.main(options) == 0
-    assert (tmp_path / "eval" / "reports" / "gpu-nvidia-x1-dit.json").is_file()
+    assert "| int8 |" in (tmp_path / "gpu-nvidia-x1-dit.md").read_text()
+
+
+@pytest.mark.usefixtures("network")
+def test_what_is_measured_is_written_before_anything_is_compiled(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "CudaProbe", FakeProbe)
+    monkeypatch.setattr(nn.Module, "compile", stop)
+    options = ["--networks", "dit", "--rounds", "1", "--warm-ups", "1", "--output", str(tmp_path)]
+    with suppress(KeyboardInterrupt, SystemExit):
+        command.main([*options, "--contestants", "fp16 compiled", "fp16"])
+    rows = json.loads((tmp_path / "gpu-nvidia-x1-dit.json").read_text())["network"]["contestants"]
+    assert [row["name"] for row in rows] == ["fp32", "fp16"]
 
 
 def test_networks_whose_package_is_missing(
@@ -405,7 +414,7 @@ def test_a_network_without_one_entrance_runs_where_its_weights_lie(
     assert here.step().shape == (1, 1, 1025)
     assert compiled == [*here.root.get_submodule("t2s.t2s_transformer").blocks]  # type: ignore[misc]
     names = ("bf16 autocast", "fp16", "bf16", "int8")
-    rows = bench_network("t2s-decoder", _choice(*names), FakeProbe(), _silent).contestants
+    rows = _bench("t2s-decoder", _choice(*names), FakeProbe(), _silent).contestants
     assert {row.name: row.error for row in rows} == dict.fromkeys(("fp32", *names))
     assert all(15 < row.snr_db < 90 for row in rows[1:])
     vars(root).pop("scripted")

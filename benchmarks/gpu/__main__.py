@@ -3,7 +3,6 @@
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -21,64 +20,41 @@ _NETWORKS = ("dit", "parler-decoder", "t2s-decoder", "sovits-decoder")
 _HEAD = ("contestant", "median", "speed", "captured", "speed", "weights", "peak", "SNR")
 
 
-def _measure(named: Sequence[str] | None, choice: Choice, probe: CudaProbe) -> list[Result]:
-    results = []
-    with progress_bars() as progress:
-        for name in named or _NETWORKS:
-            try:
-                results.append(bench_network(name, choice, probe, progress.advance))
-            except (MissingExtraError, ModelError) as error:  # or there is no clone
-                if named:
-                    raise
-                show(f"{name}: skipped: {error}")
-    if not results:
-        raise EvaluationError(
-            "no network's package is installed; install the extra f5 or parler, or name a clone of "
-            "GPT-SoVITS"
-        )
-    return results
-
-
-def describe_results(
-    device: dict[str, str], choice: Choice, results: Sequence[Result]
-) -> dict[str, Any]:
+def describe_result(device: dict[str, str], choice: Choice, result: Result) -> dict[str, Any]:
     """Return everything that was measured, and on what, as plain data."""
     return {
         "device": device,
         "environment": describe_environment(),
         "rounds": choice.rounds,
         "warm_ups": choice.warm_ups,
-        "networks": [asdict(result) for result in results],
+        "network": asdict(result),
     }
 
 
-def file_stem(device: str, networks: Sequence[str]) -> str:
-    """Return a report's name: of the device and, unless all were measured, of the networks."""
-    parts = ["gpu", device, *(networks if set(networks) != set(_NETWORKS) else ())]
-    return re.sub(r"[^a-z0-9]+", "-", " ".join(parts).lower()).strip("-")
+def file_stem(device: str, network: str) -> str:
+    """Return the name of a network's report, without its ending."""
+    return re.sub(r"[^a-z0-9]+", "-", f"gpu {device} {network}".lower()).strip("-")
 
 
-def markdown(document: dict[str, Any], results: Sequence[Result]) -> list[str]:
-    """Return the lines of a report with a table for each network."""
+def markdown(document: dict[str, Any], result: Result) -> list[str]:
+    """Return the lines of a report with a table of the contestants."""
     device, packages = document["device"], document["environment"]["packages"]
     versions = [f"{name} {packages[name]}" for name in ("torch", "torchao") if name in packages]
-    lines = [
-        f"# Networks on {device['name']}",
+    return [
+        f"# {result.summary}, on {device['name']}",
         "",
         f"Compute capability {device['capability']}, {device['memory']}, CUDA {device['cuda']}, "
-        f"{', '.join(versions)}. Random weights; medians of {document['rounds']} runs in turns "
-        f"after {document['warm_ups']} warm-ups.",
+        f"{', '.join(versions)}. {result.parameters / 1e6:.0f} M random weights; medians of "
+        f"{document['rounds']} runs in turns after {document['warm_ups']} warm-ups.",
         "",
         "`fp32` computes every product in FP32; all others use TF32 for what they leave in FP32. "
         "Captured are the kernels of a run as a CUDA graph, which Python does not start one by "
         "one. Speed is over `fp32`, by medians; captured, over `fp32` captured. Peak is the "
         "weights and what one run allocates. SNR is against `fp32`, of outputs of random weights: "
         "it shows that the same is computed, not how it sounds.",
+        "",
+        *table(_HEAD, map(_cells, result.contestants)),
     ]
-    for result in results:
-        lines += ["", f"## {result.summary} ({result.parameters / 1e6:.0f} M weights)", ""]
-        lines += table(_HEAD, map(_cells, result.contestants))
-    return lines
 
 
 def _cells(measured: Measured) -> list[str]:
@@ -105,7 +81,7 @@ def _options(add: Add) -> None:
     add("--eager", dest="compiled", action="store_false", help="leave out the compiled ones")
     add("--rounds", type=positive, default=50, help="timed runs of each (%(default)s)")
     add("--warm-ups", type=positive, default=10, help="runs before them (%(default)s)")
-    add("--output", type=Path, help="files without their endings (eval/reports/gpu-<device>)")
+    add("--output", type=Path, default=Path("eval/reports"), help="folder of reports (%(default)s)")
 
 
 @command("benchmarks.gpu", _options)
@@ -120,13 +96,25 @@ def main(options: Namespace) -> None:
         warm_ups=options.warm_ups,
     )
     probe = CudaProbe()
-    results = _measure(options.networks, choice, probe)
-    document = describe_results(probe.describe(), choice, results)
-    measured = [result.network for result in results]
-    stem = options.output or Path("eval/reports") / file_stem(document["device"]["name"], measured)
-    lines = markdown(document, results)
-    show(*(f"written: {path}" for path in write_report(stem, document, lines)))
-    print("\n".join(lines))
+    device, written = probe.describe(), False
+    with progress_bars() as progress:
+        for name in options.networks or _NETWORKS:
+            path = options.output / file_stem(device["name"], name)
+            try:
+                for result in bench_network(name, choice, probe, progress.advance):
+                    document = describe_result(device, choice, result)
+                    written = bool(write_report(path, document, markdown(document, result)))
+            except (MissingExtraError, ModelError) as error:  # or there is no clone
+                if options.networks:
+                    raise
+                show(f"{name}: skipped: {error}")
+            else:
+                print(path.with_name(f"{path.name}.md").read_text("utf-8"))
+    if not written:
+        raise EvaluationError(
+            "no network's package is installed; install the extra f5 or parler, or name a clone of "
+            "GPT-SoVITS"
+        )
 
 
 if __name__ == "__main__":

@@ -190,11 +190,29 @@ class Measured:
     error: str | None = None
 
 
-@torch.no_grad()
-def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Result:
-    """Build a network and measure every contestant on it."""
+def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Iterator[Result]:
+    """Build a network and measure contestants on it; yield what is measured so far.
+
+    Those that are not compiled take turns; each of the others, which takes long to compile, takes
+    turns with the first alone.
+    """
     network = NETWORKS[name]()
     root = network.root().to(probe.device)
+    first, *others = choice.contestants
+    compiled = [key for key in others if CONTESTANTS[key].compiled]
+    eager = [key for key in others if key not in compiled]
+    rows: list[Measured] = []
+    for group in (eager, *([key] for key in compiled)):
+        turns = replace(choice, contestants=(first, *group))
+        rows += _bench_together(network, root, turns, probe, tell)[bool(rows) :]
+        yield result_of(network, root, rows)
+
+
+@torch.no_grad()
+def _bench_together(
+    network: Network, root: nn.Module, choice: Choice, probe: CudaProbe, tell: Tell
+) -> list[Measured]:
+    """Return the figures of contestants that take turns."""
     rows: dict[str, Measured] = {}
 
     def time(prepared: Prepared, step: Step) -> float:
@@ -227,7 +245,7 @@ def bench_network(name: str, choice: Choice, probe: CudaProbe, tell: Tell) -> Re
                 snr_db=snr_db(outputs[first], outputs[key]),
             )
     rows |= {key: Measured(name=key, error=error) for key, error in failed.items()}
-    return result_of(network, root, (rows[key] for key in choice.contestants))
+    return [rows[key] for key in choice.contestants]
 
 
 def _prepare(
