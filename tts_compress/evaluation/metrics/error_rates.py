@@ -264,6 +264,8 @@ def _doubt(document: Mapping[str, Any]) -> str | None:
 
 def misheard(share: float) -> str:
     """Return why words show nothing where so many of the reference's are misheard."""
+    if share == 1.0:  # nobody listened: the recognizer is 'none'
+        return "nothing was judged: no word of the reference was recognized"
     return (
         f"nothing was judged: the recognizer mishears {formatting.percent(share)} of the "
         f"reference's own words, more than {formatting.percent(MISHEARD_AT_MOST)}"
