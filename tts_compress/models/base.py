@@ -461,8 +461,8 @@ class Objective:
     differences of the others count in units of the deviation. None compares each by itself."""
 
     reads: bool = False
-    """True for a language model of latents that is recorded while it reads its own speech again, a
-    whole part of a text in one call, and not step by step with a cache while it speaks."""
+    """True for a language model that is recorded while it reads its own speech again, a whole part
+    of a text in one call, and not step by step with a cache while it speaks."""
 
     steps_of: str | None = None
     """A keyword of the call whose tensor has a column for each step of speech. As many scores

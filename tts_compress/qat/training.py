@@ -118,15 +118,16 @@ def _record_text(
 ) -> None:
     """Make every call that a text causes.
 
-    A language model's scores are recorded while it reads its own tokens again, and encoders of
-    descriptions while it does so again with the text as description.
+    Language models of tokens are recorded while they read their own tokens again, and encoders of
+    descriptions while they do so again with the text as description.
     """
     describing = [r for r in recorders if r.objective.encodes == "description"]
     others = [r for r in recorders if r.objective.encodes == "text"]
-    if reading := [r for r in others if r.objective.reads]:
-        _record_reading(model, root, reading, text, seed)
-    scoring = [r for r in others if r.objective.loss == "kl"]
-    speaking = [r for r in others if r not in reading and r not in scoring]
+    scoring = [r for r in others if r.objective.reads or r.objective.loss == "kl"]
+    speaking = [r for r in others if r not in scoring]
+    if scoring and isinstance(model, LatentModel):
+        _record_reading(model, root, scoring, text, seed)
+        scoring = []
     if not scoring and not describing:
         with _recording(root, speaking):
             model.synthesize(text, seed=seed)
@@ -137,7 +138,8 @@ def _record_text(
             f"but models of family {model.family!r} have none"
         )
     with _recording(root, speaking):
-        tokens = model.generate_tokens(text, seed=seed)
+        model.synthesize(text, seed=seed)
+    tokens = model.generate_tokens(text, seed=seed)
     with _recording(root, scoring):
         model.logits(text, tokens)
     if describing:
@@ -147,11 +149,9 @@ def _record_text(
 
 
 def _record_reading(
-    model: TorchModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
+    model: LatentModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
 ) -> None:
     """Make the calls of a language model of latents, along what it spoke."""
-    if not isinstance(model, LatentModel):
-        raise ModelError(f"models of family {model.family!r} cannot read latents again")
     latents = model.generate_latents(text, seed=seed)
     read = model.read_at_once if isinstance(model, SteppedLatentModel) else model.read_latents
     with _recording(root, recorders):

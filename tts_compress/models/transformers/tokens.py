@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 from torch.utils._pytree import tree_map_only
 
 from tts_compress.errors import ModelError
@@ -12,6 +13,7 @@ from tts_compress.models.base import Objective
 from tts_compress.models.torch_noise import noise_by_step
 from tts_compress.models.transformers.voice import (
     System,
+    TokenKind,
     Voice,
     count_steps,
     inputs_of,
@@ -20,6 +22,12 @@ from tts_compress.models.transformers.voice import (
     said,
     tokenize,
 )
+
+
+def _read_again(module: str) -> Objective:
+    """Return the objective of a language model that reads what it said."""
+    return Objective(module=module, loss="mse", outputs=(0,), reads=True)
+
 
 _MAX_BARK_TOKENS = 256  # what the official configuration says where nothing is stated
 
@@ -72,8 +80,12 @@ BARK = System(
 """Bark: three language models of tokens, one behind the other, and EnCodec (Suno, 2023)."""
 
 
-def _speak_csm(voice: Voice, text: str) -> Tensor:
-    """Return the samples of a text, said by the first speaker, by the official `generate`."""
+def _beginning_with_zeros(rows: Tensor) -> Tensor:
+    return torch.cat([torch.zeros_like(rows[:1]), rows])
+
+
+def _ids_csm(voice: Voice, text: str) -> dict[str, Tensor]:
+    """Return the official inputs of a text that the first speaker says."""
     config, longest = voice.root.config, voice.root.generation_config.max_new_tokens
     room = int(config.max_position_embeddings) - (longest or 0)
     if not longest or room < 1:
@@ -81,15 +93,32 @@ def _speak_csm(voice: Voice, text: str) -> Tensor:
             f"the model has max_new_tokens {longest!r} in its generation_config.json; give a "
             f"number below its {config.max_position_embeddings} positions"
         )
-    inputs = tokenize(voice, f"[0]{text}", int(config.text_vocab_size), room)
-    others = int(config.num_codebooks) - 1
+    return tokenize(voice, f"[0]{text}", int(config.text_vocab_size), room)
+
+
+def _generate_csm(voice: Voice, text: str, *, output_audio: bool) -> Tensor:
+    """Return the samples of a text, or its tokens, by the official `generate`."""
+    others = int(voice.root.config.num_codebooks) - 1
     spoken: list[Tensor] = voice.root.generate(
-        **inputs,
-        output_audio=True,
+        **_ids_csm(voice, text),
+        output_audio=output_audio,
         depth_decoder_min_new_tokens=others,
         depth_decoder_max_new_tokens=others,
     )
-    return spoken[0].reshape(-1)
+    return spoken[0]
+
+
+def _read_csm(voice: Voice, text: str, rows: Tensor) -> Tensor:
+    root, steps = voice.root, len(rows) - 1
+    read = root.embed_text_tokens(_ids_csm(voice, text)["input_ids"])
+    read = torch.cat([read, root.backbone_model.embed_tokens(rows[None, 1:-1])], dim=1)
+    heard = root(inputs_embeds=read, use_cache=False, output_hidden_states=True)
+    others = root.depth_decoder(
+        input_ids=pad(rows[1:, :-1], (1, 0)),  # the state stands in the place of the first
+        backbone_last_hidden_state=heard.hidden_states[-1][0, -steps:],
+        use_cache=False,
+    )
+    return torch.cat([heard.logits[0, -steps:, None], others.logits], dim=1)
 
 
 CSM = System(
@@ -101,15 +130,24 @@ CSM = System(
         "depth_decoder": "language model of the other codebooks",
         "codec_model": "audio codec",
     },
-    objectives=(Objective(module="codec_model.decoder", loss="waveform"),),
+    objectives=(
+        _read_again("backbone_model"),
+        Objective(module="depth_decoder", loss="kl"),
+        Objective(module="codec_model.decoder", loss="waveform"),
+    ),
     sample_rate=lambda source: source.sample_rate("codec_config", 24_000),
-    speak=_speak_csm,
+    tokens=TokenKind(
+        draw=lambda v, text: _beginning_with_zeros(_generate_csm(v, text, output_audio=False)),
+        read=_read_csm,
+        special=lambda config: (config.codebook_eos_token_id, config.codebook_pad_token_id),
+    ),
+    speak=lambda v, text: _generate_csm(v, text, output_audio=True).reshape(-1),
 )
 """CSM: a language model of the first codebook, one of the others, and Mimi (Sesame, 2025)."""
 
 
-def _speak_dia(voice: Voice, text: str) -> Tensor:
-    """Return the samples of a text, said by the first speaker, by the official processor."""
+def _open_dia(voice: Voice, text: str) -> tuple[Any, dict[str, Any], Any]:
+    """Return the official processor, its settings, and what the first speaker says by it."""
     import transformers
 
     root, config = voice.root, voice.root.config
@@ -129,9 +167,33 @@ def _speak_dia(voice: Voice, text: str) -> Tensor:
     audio = {**special, "delay_pattern": config.delay_pattern}
     features = transformers.DiaFeatureExtractor(sampling_rate=root.vocoder.config.sampling_rate)
     processor = transformers.DiaProcessor(features, voice.tokenizer, root.vocoder)
-    inputs = processor(text=[said], **audio).to(root.device)
-    samples: Tensor = processor.decode(root.generate(**inputs), **audio)
+    return processor, audio, processor(text=[said], **audio).to(root.device)
+
+
+def _speak_dia(voice: Voice, text: str) -> Tensor:
+    """Return the samples of a text by the official processor."""
+    processor, audio, inputs = _open_dia(voice, text)
+    samples: Tensor = processor.decode(voice.root.generate(**inputs), **audio)
     return samples.reshape(-1)
+
+
+def _draw_dia(voice: Voice, text: str) -> Tensor:
+    rows: Tensor = voice.root.generate(**_open_dia(voice, text)[2])
+    return rows[0]
+
+
+def _read_dia(voice: Voice, text: str, rows: Tensor) -> Tensor:
+    inputs = _open_dia(voice, text)[2]
+    given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    read = rows[None, :-1].contiguous()  # which the official code takes for granted
+    heard = voice.root(**given, decoder_input_ids=read, use_cache=False)
+    scores: Tensor = heard.logits.transpose(0, 1)
+    return scores
+
+
+def _special_dia(config: Any) -> tuple[int, ...]:
+    settings = config.decoder_config
+    return settings.eos_token_id, settings.bos_token_id, settings.pad_token_id
 
 
 def _positions(config: Any) -> int:
@@ -147,8 +209,13 @@ DIA = System(
         "logits_dense": "heads of all codebooks",
         "vocoder": "audio codec",
     },
-    objectives=(Objective(module="vocoder.decoder", loss="waveform"),),
+    objectives=(
+        Objective(module="model.encoder", loss="mse", outputs=(0,)),
+        _read_again("model.decoder"),
+        Objective(module="vocoder.decoder", loss="waveform"),
+    ),
     sample_rate=lambda source: source.sample_rate("", 44_100),
+    tokens=TokenKind(draw=_draw_dia, read=_read_dia, special=_special_dia),
     speak=_speak_dia,
 )
 """Dia: a text encoder, one language model of nine codebooks, and DAC (Nari Labs, 2025)."""
@@ -164,9 +231,9 @@ def _prepare_higgs(voice: Voice) -> Voice:
     return replace(voice, processor=processor)
 
 
-def _speak_higgs(voice: Voice, text: str) -> Tensor:
-    """Return the samples of a text by the official `generate` and processor."""
-    root, config, processor = voice.root, voice.root.config, voice.processor
+def _inputs_higgs(voice: Voice, text: str) -> Any:
+    """Return the official inputs of a text, after a recording and its words if there is one."""
+    config, processor = voice.root.config, voice.processor
     tokenize(voice, text, config.vocab_size, _positions(config))
     # As in the official examples, also that of a recording.
     conversation = [
@@ -177,12 +244,44 @@ def _speak_higgs(voice: Voice, text: str) -> Tensor:
         rate = processor.feature_extractor.sampling_rate
         spoken = {"type": "audio", "audio": read_recording(voice.prompt.audio, rate)}
         conversation += said(str(voice.prompt.text)), {"role": "assistant", "content": [spoken]}
-    inputs = inputs_of(voice, [*conversation, said(text)], add_generation_prompt=True)
+    return inputs_of(voice, [*conversation, said(text)], add_generation_prompt=True)
+
+
+def _draw_higgs(voice: Voice, text: str) -> Tensor:
+    """Return the tokens of the recording and of a text, shape `[1, S, K]`, by `generate`."""
+    root, config, inputs = voice.root, voice.root.config, _inputs_higgs(voice, text)
     steps = count_steps(voice, text, inputs, _positions(config), 2 * config.num_codebooks)
     with noise_by_step(root):
-        codes = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
-    samples: Tensor = processor.decode(codes)
+        codes: Tensor = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
+    return codes
+
+
+def _speak_higgs(voice: Voice, text: str) -> Tensor:
+    """Return the samples of a text by the official `generate` and processor."""
+    samples: Tensor = voice.processor.decode(_draw_higgs(voice, text))
     return samples.reshape(-1)
+
+
+def _said_higgs(voice: Voice, text: str) -> Tensor:
+    """Return the tokens of a text alone."""
+    heard = _inputs_higgs(voice, text).get("audio_input_ids")
+    return _draw_higgs(voice, text)[0, 0 if heard is None else heard.shape[1] :]
+
+
+def _read_higgs(voice: Voice, text: str, rows: Tensor) -> Tensor:
+    root, steps, read = voice.root, len(rows) - 1, rows[None, 1:-1]
+    inputs = dict(_inputs_higgs(voice, text))
+    ids, mask = inputs["input_ids"], read.new_ones(read.shape[:2])
+    inputs["input_ids"] = torch.cat([ids, mask * root.config.audio_token_id], dim=1)
+    for name, more in {
+        "attention_mask": mask,
+        "audio_input_ids": read,
+        "audio_input_ids_mask": mask.bool(),
+    }.items():
+        inputs[name] = torch.cat([inputs[name], more], dim=1) if name in inputs else more
+    heard = root(**inputs, use_cache=False).logits[0, -steps:]
+    scores: Tensor = heard.reshape(steps, rows.shape[1], -1)
+    return scores
 
 
 _HIGGS_CODEC = "transformers.models.higgs_audio_v2_tokenizer.modeling_higgs_audio_v2_tokenizer"
@@ -204,8 +303,16 @@ HIGGS = System(
         "vocoder.decoder_semantic": "semantic decoder (only for training)",
         "vocoder.fc1": "semantic decoder (only for training): projection",
     },
-    objectives=(Objective(module="vocoder.acoustic_decoder", loss="waveform"),),
+    objectives=(
+        _read_again("model"),
+        Objective(module="vocoder.acoustic_decoder", loss="waveform"),
+    ),
     sample_rate=lambda source: source.sample_rate("", 24_000),
+    tokens=TokenKind(
+        draw=lambda voice, text: _beginning_with_zeros(_said_higgs(voice, text)),
+        read=_read_higgs,
+        special=lambda config: (config.audio_stream_eos_id, config.audio_stream_bos_id),
+    ),
     prepare=_prepare_higgs,
     speak=_speak_higgs,
 )

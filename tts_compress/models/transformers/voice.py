@@ -1,7 +1,7 @@
 """A voice ready to speak, a kind of voice, and the official tokenizer."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +51,21 @@ class Voice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenKind:
+    """How a language model of tokens is compared, along tokens that another one drew."""
+
+    draw: Callable[[Voice, str], Tensor]
+    """Speaks a text; returns the row that begins speech and those that were drawn after it, shape
+    `[S + 1, K]` for K codebooks."""
+
+    read: Callable[[Voice, str, Tensor], Tensor]
+    """Returns the scores of what follows each row but the last, shape `[S, K, V]`."""
+
+    special: Callable[[Any], Sequence[int]]
+    """Returns the tokens that are no sound, by the configuration; the first ends speech."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class System:
     """A kind of voice."""
 
@@ -72,6 +87,9 @@ class System:
 
     writes_latents: bool = False
     """True if it is compared along latents that another model spoke."""
+
+    tokens: TokenKind | None = None
+    """For kinds that are compared along tokens."""
 
     prepare: Callable[[Voice], Voice] = lambda voice: voice
     """Returns the voice with what all texts share, such as its processor."""
