@@ -207,7 +207,8 @@ $(VENV)/.user: pyproject.toml constraints.txt
 $(VENV)/.developer: $(VENV)/.user
 	$(PIP) torch
 	$(ALONE) $(PIP) -e '.[piper,evaluate,search,sweep,ray,torch,inc,qat,qat-logs,whisper,onnx-asr,moonshine,transformers,pocket-tts]' --group dev
-	# Apart, for its own tests: where it is found, every evaluation takes longer.
+	# Apart, for their own tests: where they are found, every import or evaluation takes longer.
+	$(PIP) --upgrade --target $(VENV)/torchao --no-deps torchao==0.18.0
 	$(PIP) --upgrade --target $(VENV)/listen --no-deps speechmos==0.0.1.1 resemblyzer==0.1.4
 	$(PIP) --upgrade --target $(VENV)/openvino --no-deps onnxruntime-openvino==1.24.1 || true  # only for x86
 	touch $@

@@ -5,6 +5,7 @@ import gc
 import json
 import os
 import pathlib
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -35,6 +36,14 @@ _TINY = {
     "n_layers": 1,
     "upsample_initial_channel": 32,
 }
+
+
+@pytest.fixture(scope="module")
+def torchao() -> Iterator[Any]:
+    """Return torchao's techniques, which `make install` puts beside the other packages."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(pathlib.Path(sys.prefix) / "torchao"))
+        yield pytest.importorskip("torchao.quantization")
 
 
 _LONGEST = (

@@ -243,8 +243,7 @@ def test_what_fails_is_a_row_but_the_reference_is_needed(monkeypatch: pytest.Mon
         _bench("toy", _choice("fp16"), FakeProbe(), _silent)
 
 
-def test_weights_are_counted_as_they_are_held() -> None:
-    torchao = pytest.importorskip("torchao.quantization")
+def test_weights_are_counted_as_they_are_held(torchao: Any) -> None:
     root = nn.Sequential(nn.Linear(64, 32), nn.Linear(64, 32))
     root[1].weight = root[0].weight
     assert held_bytes(root) == 4 * (64 * 32 + 32 + 32)

@@ -53,8 +53,7 @@ def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
     """Return what is wrong with texts of no stated origin; nothing where all are ids."""
     if card is not None or all(map(is_ids, texts)):
         return []
-    fields = ", ".join(Card.model_fields)
-    return [f"no table [card]; add one with {fields}, texts on their origin"]
+    return [f"no table [card]; add one that states {', '.join(Card.model_fields)}"]
 
 
 def table_model(name: str, keys: Mapping[str, Any], *, strict: bool = False) -> type[BaseModel]:

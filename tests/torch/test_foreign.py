@@ -1,5 +1,6 @@
 """Modules that torch.ao or torchao changed are named; those with QuantStubs are compressed."""
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,7 @@ def _dynamic() -> Any:
 
 
 def _torchao() -> Any:
-    torchao = pytest.importorskip("torchao.quantization")
+    torchao: Any = importlib.import_module("torchao.quantization")
     net = _net()
     torchao.quantize_(net, torchao.Int8WeightOnlyConfig())
     return net
@@ -100,6 +101,7 @@ def _ours() -> Any:
     return prepare_qat(_net(), "int8-dynamic").module
 
 
+@pytest.mark.usefixtures("torchao")
 @pytest.mark.parametrize(
     ("make", "told"),
     [
