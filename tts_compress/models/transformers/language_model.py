@@ -59,9 +59,8 @@ class TokenTransformersModel(TransformersModel):
         voice, ids = self._speech().voice, tokens.ids
         rows = torch.from_numpy(ids).to(voice.root.device)
         with model_errors(f"the tokens are not ones of {text[:40]!r}"), quiet(), torch.no_grad():
-            scores: npt.NDArray[np.float32] = (
-                self._kind.read(voice, text, rows).float().numpy(force=True)
-            )
+            read = self._kind.read(voice, text, rows)
+        scores: npt.NDArray[np.float32] = read.float().cpu().numpy()
         if scores.shape[:2] != (len(ids) - 1, *ids.shape[1:]):
             raise ModelError(f"tokens of shape {ids.shape} are not ones of {text[:40]!r}")
         return scores
