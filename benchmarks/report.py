@@ -1,7 +1,7 @@
 """The files of a report: JSON, Markdown, a picture."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,22 @@ def write_report(
     figure.savefig(paths[2], metadata={"Date": None})
     pyplot.close(figure)
     return paths
+
+
+def render(template: Path, values: Mapping[str, Any], filters: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a template in Markdown; `share` is a filter of all."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(  # noqa: S701  no HTML
+        trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters.update(filters, share=share)
+    return environment.from_string(template.read_text("utf-8")).render(values).splitlines()
+
+
+def share(part: float | None, digits: int = 1) -> str:
+    """Return a share in per cent."""
+    return MISSING if part is None else f"{100 * part:.{digits}f} %"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
