@@ -4,12 +4,11 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from textwrap import shorten
 from typing import Any
 
-import numpy as np
-
-from benchmarks.report import COLORS, MISSING, table, write_report
+from benchmarks.report import COLORS, MISSING, render, write_report
 from tts_compress.evaluation.formatting import signed
 from tts_compress.recipes.formats import Quality
 
@@ -18,17 +17,6 @@ FASTEST = "int8@fast"
 
 _MARKERS = "osv^DPX*dh"
 _BOUNDS = {quality.value: quality.bound for quality in Quality if quality.bound is not None}
-_HEAD = (
-    "",
-    "smaller",
-    "faster, median (95 %)",
-    "by minima",
-    "distortion (95 %)",
-    "pauses, dB: median, worst",
-    "texts whose timing moved",
-    "gates `default`",
-    "made in",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +59,6 @@ class VoiceFigures:
     """Size of the voice in FP32."""
 
     suite: str
-    words: bool
-    """Word errors are among what is gated."""
-
     texts: Sequence[str]
     environment: dict[str, Any]
     rows: Sequence[Row]
@@ -91,32 +76,12 @@ def write_figures(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
     document = {"voices": [asdict(voice) for voice in voices]}
     timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
     draw = (lambda pyplot: _draw(timed, pyplot)) if timed else None
-    return write_report(stem, document, _markdown(voices), draw)
-
-
-def _markdown(voices: Sequence[VoiceFigures]) -> list[str]:
-    bounds = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
-    lines = [
-        "# INT8 on trained voices",
-        "",
-        "Speed is over FP32 in onnxruntime, one thread, each in its own process and in turns. "
-        f"Distortion of 1 is what telephone coding adds; {bounds}. Pauses: by how much their "
-        "floor rises in the worst octave above 500 Hz, median over texts and the worst text. The "
-        "timing of a text moved where its length or that of any of its symbols did. "
-        f"The time of making is also in multiples of `{_label(FASTEST)}`.",
-    ]
-    for voice in voices:
-        words = "with word errors" if voice.words else "without word errors"
-        lines += [
-            "",
-            f"## {voice.name}, {voice.size_bytes / 1e6:.2f} MB in FP32",
-            "",
-            f"{len(voice.texts)} texts of `{voice.suite}`, one seed; gates {words}. Played by "
-            f"{_processor(voice)}.",
-            "",
-            *table(_HEAD, (_cells(row, voice) for row in voice.rows)),
-        ]
-    return [*lines, "", "Made by `make bench-voices`."]
+    promises = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
+    filters = {"label": _label, "processor": _processor, "ends": _interval, "pauses": _pauses}
+    filters |= {"gates": _gates, "seconds": _seconds, "ratio": lambda value: f"{value:.2f}×"}
+    shown = {"voices": voices, "bounds": promises}
+    lines = render(Path(__file__).with_name("report.md"), shown, filters)
+    return write_report(stem, document, lines, draw)
 
 
 def _processor(voice: VoiceFigures) -> str:
@@ -128,59 +93,29 @@ def _processor(voice: VoiceFigures) -> str:
     return f"{processor['model']}, {processor['integer_kernels']}; {versions}"
 
 
-def _cells(row: Row, voice: VoiceFigures) -> list[str]:
-    if row.error is not None or row.metrics is None:
-        return [
-            _label(row.name),
-            f"failed: {str(row.error).replace('|', ' ')}",
-            *[""] * (len(_HEAD) - 2),
-        ]
-    return [
-        _label(row.name),
-        f"{row.size_ratio:.2f}×",
-        *_speed(row.timing),
-        _distortion(row.metrics),
-        _pauses(row, voice),
-        str(sum(row.moved)),
-        f"fails: {', '.join(map(_gate, row.failed))}" if row.failed else "passes",
-        _seconds(row, voice),
-    ]
-
-
-def _gate(metric: str) -> str:
-    return metric.removesuffix(".utterances").partition(".interval")[0]
-
-
-def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
-    if timing is None:
-        return MISSING, MISSING
-    median = f"{timing['ratio_median']:.2f}×{_interval(timing['interval'])}"
-    return median, f"{timing['ratio_min']:.2f}×"
-
-
-def _distortion(metrics: dict[str, Any]) -> str:
-    metric = metrics.get("distortion")
-    return f"{metric['value']:.2f}{_interval(metric['interval'])}" if metric else MISSING
-
-
 def _interval(ends: Sequence[float] | None) -> str:
     # Zero is added because a number that rounds to zero would keep its sign.
     return "" if ends is None else f" ({round(ends[0], 2) + 0:.2f} … {round(ends[1], 2) + 0:.2f})"
 
 
-def _pauses(row: Row, voice: VoiceFigures) -> str:
+def _gates(failed: Sequence[str]) -> str:
+    names = [name.removesuffix(".utterances").partition(".interval")[0] for name in failed]
+    return f"fails: {', '.join(names)}" if names else "passes"
+
+
+def _pauses(row: Row, texts: Sequence[str]) -> str:
     rises = [(rise, index) for index, rise in enumerate(row.rises_db) if rise is not None]
     if not rises:
         return MISSING
     worst, index = max(rises)
-    text = shorten(voice.texts[index].replace("|", " "), 32, placeholder=" …")
-    return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
+    text = shorten(texts[index].replace("|", " "), 32, placeholder=" …")
+    return f"{signed(median(rise for rise, _ in rises), 1)}, {signed(worst, 1)} ({text})"
 
 
-def _seconds(row: Row, voice: VoiceFigures) -> str:
+def _seconds(row: Row, rows: Sequence[Row]) -> str:
     if row.seconds is None:
         return MISSING
-    fast = next((other.seconds for other in voice.rows if other.name == FASTEST), None)
+    fast = next((other.seconds for other in rows if other.name == FASTEST), None)
     times = "" if fast is None else f" ({row.seconds / fast:.1f}×)"
     return f"{row.seconds:.0f} s{times}"
 
