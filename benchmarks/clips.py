@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ ASSETS = Path(
 
 SAMPLE_RATE = 22_050
 _FFT, _HOP, _BANDS = 1024, 256, 80
-_TOP_MEL = 15 + 27 * np.log(8.0) / np.log(6.4)
-"""8 kHz on Slaney's scale, which is linear below 1 kHz, its mel 15."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -117,12 +116,10 @@ def mel_spectrogram(samples: Any) -> Any:
     return np.log((_filters() @ magnitudes.T).clip(1e-5)).astype(np.float32)[None]
 
 
+@cache
 def _filters() -> Any:
-    """Return triangular filters of equal area, `(80, 513)`, from 0 to 8 kHz."""
-    mels = np.linspace(0, _TOP_MEL, _BANDS + 2)
-    linear = mels * 200 / 3
-    edges = np.where(mels < 15, linear, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
-    bins = np.linspace(0, SAMPLE_RATE / 2, _FFT // 2 + 1)
-    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    return np.minimum(rising, falling).clip(0) * (2 / (edges[2:] - edges[:-2]))[:, None]
+    """Return Slaney's triangular filters of equal area, `(80, 513)`, from 0 to 8 kHz."""
+    from transformers.audio_utils import mel_filter_bank
+
+    scale = {"norm": "slaney", "mel_scale": "slaney"}
+    return mel_filter_bank(_FFT // 2 + 1, _BANDS, 0.0, 8_000.0, SAMPLE_RATE, **scale).T
