@@ -77,7 +77,7 @@ def least_times(vocoders: dict[str, Vocoder], clip: Clip, rounds: int) -> dict[s
 
 
 def load_generator(checkpoint: Path) -> nn.Module:
-    """Return the generator of a published V2 checkpoint, in `eval` mode: `[B, 80, T]` to samples.
+    """Return the generator of a published V2 checkpoint, of `[B, 80, T]`, in `eval` mode.
 
     V2 of Kong et al. (2020), arXiv 2010.05646, 0.9 million weights; SpeechT5's vocoder is the same.
     """
@@ -85,7 +85,7 @@ def load_generator(checkpoint: Path) -> nn.Module:
 
     class Generator(SpeechT5HifiGan):  # type: ignore[misc]  # an untyped class
         def forward(self, mel: Tensor) -> Any:
-            return super().forward(mel.transpose(1, 2))
+            return super().forward(mel.transpose(1, 2)).unsqueeze(1)
 
     sizes = {"upsample_rates": [8, 8, 2, 2], "upsample_kernel_sizes": [16, 16, 4, 4]}
     config = SpeechT5HifiGanConfig(upsample_initial_channel=128, normalize_before=False, **sizes)

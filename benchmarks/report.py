@@ -7,6 +7,7 @@ from typing import Any
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.errors import MissingExtraError
+from tts_compress.terminal import show
 
 MISSING = "\N{EN DASH}"
 """A cell without a value."""
@@ -53,6 +54,12 @@ def write_report(
     figure.savefig(paths[2], metadata={"Date": None})
     pyplot.close(figure)
     return paths
+
+
+def print_report(stem: Path, *parts: Any) -> None:
+    """Write a report, as `write_report` does, and print its Markdown and its files."""
+    print("\n".join(parts[1]))
+    show(*(f"written: {path}" for path in write_report(stem, *parts)))
 
 
 def render(template: Path, values: Mapping[str, Any], filters: Mapping[str, Any]) -> list[str]:

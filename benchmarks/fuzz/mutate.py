@@ -1,9 +1,13 @@
 """Seeded changes of bytes, of JSON, and of ONNX graphs."""
 
 import copy
+import io
 import json
 import random
+import zipfile
 from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -14,6 +18,20 @@ _TEXTS = ("", " ", "\x00", "\x1b[2J", "\ud800", "../" * 40, "a" * 70_000, "ü\u2
 _OTHERS: tuple[Any, ...] = (None, True, [], {}, [[]], {"a": {"b": [None]}}, float("nan"))
 _ODD = (*_NUMBERS, *_TEXTS, *_OTHERS)
 _WORDS = (b"\x00", b"\xff", b"[", b"{", b'"', b"\n", b".", b"=", b"9" * 30, b"[" * 3_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of input."""
+
+    share: float
+    """Cases of it, in proportion to those of other kinds."""
+
+    write: Callable[[Path, random.Random], object]
+    """Writes a mutated case into a folder."""
+
+    read: Callable[[Path, random.Random], object]
+    """Reads it as a command does; an error of ours is a good end."""
 
 
 def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:
@@ -67,10 +85,19 @@ def mutate_json(document: Any, dice: random.Random) -> Any:
     return document
 
 
-def json_text(document: Any, dice: random.Random) -> bytes:
-    """Return a document as JSON, sometimes with bytes of it changed, too."""
-    text = json.dumps(document).encode()
-    return mutate_bytes(text, dice, text=True) if dice.random() < 0.25 else text
+def mutate_file(content: bytes, dice: random.Random) -> bytes:
+    """Return JSON with other values, an archive with other members, or other bytes."""
+    if content.startswith(b"{"):
+        text = json.dumps(mutate_json(json.loads(content), dice)).encode()
+        return mutate_bytes(text, dice, text=True) if dice.random() < 0.25 else text
+    if not zipfile.is_zipfile(io.BytesIO(content)) or dice.random() < 0.3:
+        return mutate_bytes(content, dice)
+    file = io.BytesIO()  # members that lie, in an archive that is whole
+    with zipfile.ZipFile(io.BytesIO(content)) as original, zipfile.ZipFile(file, "w") as archive:
+        for name in original.namelist():
+            member, is_lying = original.read(name), name.endswith(".pkl") or dice.random() < 0.1
+            archive.writestr(name, mutate_bytes(member, dice) if is_lying else member)
+    return file.getvalue()
 
 
 def mutate_graph(model: onnx.ModelProto, dice: random.Random) -> bytes:

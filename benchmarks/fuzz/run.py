@@ -9,17 +9,17 @@ import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
 
+from benchmarks.fuzz import files, graphs, modules, operators, records, shell, voices
+from benchmarks.fuzz.mutate import Kind
 from tts_compress.errors import TTSCompressError
 from tts_compress.processes import Answer, Child, ChildEndedError, peak_bytes, serve
 from tts_compress.terminal import tell
@@ -37,48 +37,10 @@ _UNEXPECTED = "please report"
 """Part of an error that says that the fault is not the user's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of input."""
-
-    share: float
-    """Cases of it, in proportion to those of other kinds."""
-
-    write: Callable[[Path, random.Random], None]
-    """Writes a mutated case into a folder."""
-
-    read: Callable[[Path, random.Random], object]
-    """Reads it as a command does; an error of ours is a good end."""
-
-
-def _kind(share: float, module: str, write: str, read: str) -> Kind:
-    """Return a kind by its functions in a module, which is imported at the first case."""
-
-    def call(name: str, folder: Path, dice: random.Random) -> Any:
-        return getattr(import_module(f"benchmarks.fuzz.{module}"), name)(folder, dice)
-
-    return Kind(share, partial(call, write), partial(call, read))
-
-
 KINDS: Mapping[str, Kind] = {
-    "onnx": _kind(22, "graphs", "write_onnx", "compress_graph"),
-    "opset": _kind(10, "operators", "write_chain", "run_chain"),
-    "layer": _kind(10, "modules", "write_layer", "call_layer"),
-    "contract": _kind(8, "voices", "write_contract", "speak_contract"),
-    "suite": _kind(3, "records", "write_suite", "judge_suite"),
-    "unit": _kind(4, "records", "write_results", "merge_results"),
-    "storage": _kind(3, "records", "write_study", "explore_study"),
-    "locale": _kind(0.5, "shell", "write_command", "run_in_locale"),
-    "stream": _kind(0.5, "shell", "write_command", "run_with_streams"),
-    "json": _kind(14, "documents", "write_voice", "read_voice"),
-    "toml": _kind(14, "documents", "write_toml", "read_toml"),
-    "manifest": _kind(12, "documents", "write_manifest", "read_manifest"),
-    "report": _kind(10, "documents", "write_report", "read_report"),
-    "npz": _kind(10, "graphs", "write_npz", "read_calls"),
-    "safetensors": _kind(8, "tensors", "write_safetensors", "read_safetensors"),
-    "text": _kind(5, "documents", "write_text", "read_text"),
-    "checkpoint": _kind(3, "tensors", "write_checkpoint", "read_checkpoint"),
-    "recording": _kind(2, "tensors", "write_recording", "read_recording"),
+    name: kind
+    for module in (graphs, operators, modules, voices, records, shell, files)
+    for name, kind in module.KINDS.items()
 }
 """Every kind of input, by name."""
 

@@ -11,13 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import nn
 
 from benchmarks.command import Add, command
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
-from benchmarks.report import write_json
+from benchmarks.report import print_report, render, write_json
 from benchmarks.timing import Speed, clocked, speed, take_turns
 from tts_compress.artifact import LayerRecord
 from tts_compress.environment import describe_environment
@@ -130,34 +129,6 @@ def _load_peak(network: str, path: Path, layers: Sequence[LayerRecord]) -> int:
     return int(run.stdout.split()[-1])
 
 
-def _print_table(result: Result) -> None:
-    """Print every contestant of a network, ratios over FP32."""
-    table = Table(title=f"{result.summary} ({result.parameters / 1e6:.0f} M)", box=None)
-    table.add_column("contestant")
-    timings = result.contestants[0].timings
-    columns = [c for timing in timings for c in (f"ms, {timing.threads} thr.", "speed")]
-    for column in (*columns, "file", "smaller", "load peak", "SNR"):
-        table.add_column(column, justify="right")
-    for contestant in result.contestants:
-        table.add_row(*_row(contestant, len(timings)))
-    show(table)
-
-
-def _row(contestant: Contestant, timings: int) -> list[str]:
-    if contestant.error is not None:
-        return [contestant.name, f"failed: {contestant.error}"[:60]]
-    cells = [contestant.name]
-    for timing in contestant.timings:
-        cells += [f"{timing.min_ms:.1f}", f"{timing.ratio_min:.2f}×"]
-    cells += [""] * (1 + 2 * timings - len(cells))
-    if contestant.file_bytes is None:
-        cells += ["", "", ""]
-    else:
-        ratios = (f"{contestant.size_ratio:.2f}×", f"{contestant.load_peak_ratio:.2f}")
-        cells += [human_bytes(contestant.file_bytes), *ratios]
-    return [*cells, "" if contestant.snr_db is None else f"{contestant.snr_db:.1f} dB"]
-
-
 def _options(add: Add) -> None:
     add("--networks", nargs="+", choices=NETWORKS, help="those that can be built here")
     add("--schemes", nargs="*", choices=_SCHEMES, default=_SCHEMES, metavar="SCHEME")
@@ -186,11 +157,11 @@ def main(options: Namespace) -> None:
             if options.networks:
                 raise
             show(f"{name}: skipped: {error}")
-            continue
-        _print_table(results[-1])
     networks = [asdict(result) for result in results]
     document = {"environment": describe_environment(), "networks": networks}
-    show(f"written: {write_json(options.output, document)}")
+    template = Path(__file__).with_name("report.md")
+    lines = render(template, {"results": results}, {"human": human_bytes})
+    print_report(options.output.with_suffix(""), document, lines)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.voices.voice import (
-    DURATIONS,
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built, export_graph, imported_in_part
 
 CONFIG: Mapping[str, Any] = {
     "vocab": {},
@@ -46,10 +39,6 @@ CONFIG: Mapping[str, Any] = {
 }
 """`config.json` of hexgrad/Kokoro-82M, without the ids of its phonemes."""
 
-PACKAGES = Packages(
-    names=("kokoro", "loguru", "transformers", "torch"),
-    install="kokoro==0.9.4 loguru==0.7.3",
-)
 _HELD = {
     DURATIONS: "duration",
     # Errors of the pitch add up in the phase of the sine source, and no signal is left to compare.
@@ -95,10 +84,7 @@ def _let_speak(network: Any) -> None:
         network.predictor.F0_proj.bias.fill_(120.0)
 
 
-def _spec(work: Path) -> str:
-    PACKAGES.check("kokoro")
-    packages = ["kokoro", "torch", "transformers"]
-    return str(keep_folder(work, "kokoro", [Path(__file__)], build, packages) / "kokoro.onnx")
+_PACKAGES, _INSTALL = ("kokoro", "torch", "transformers"), "kokoro==0.9.4 loguru==0.7.3"
+_SPEC = built("kokoro.onnx", build, [Path(__file__)], _PACKAGES, _INSTALL)
 
-
-VOICES = (BenchVoice(name="kokoro", spec=_spec, held=lambda _: _HELD),)
+VOICES = (BenchVoice(name="kokoro", spec=_SPEC, held=lambda _: _HELD),)

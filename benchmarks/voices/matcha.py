@@ -13,14 +13,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from benchmarks.voices.voice import (
-    DURATIONS,
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built, export_graph, imported_in_part
 from tts_compress.errors import ModelError
 
 STEPS = 3
@@ -71,10 +64,6 @@ CONFIG: Mapping[str, Any] = {
 }
 """Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py` and jik876/hifi-gan's `config_v2.json`."""
 
-PACKAGES = Packages(
-    names=("matcha", "conformer", "diffusers", "einops", "torch"),
-    install="matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
-)
 _METADATA = {
     "model_type": "matcha-tts",
     "language": "English",
@@ -216,13 +205,6 @@ def _stand_ins() -> dict[str, dict[str, Any]]:
     }
 
 
-def _spec(work: Path) -> str:
-    PACKAGES.check("matcha")
-    packages = ["matcha-tts", "conformer", "diffusers", "torch"]
-    folder = keep_folder(work, "matcha", [Path(__file__)], build, packages)
-    return str(folder / f"model-steps-{STEPS}.onnx")
-
-
 def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
     """Return the frames of each token: what is rounded up of an exponential."""
     for node in graph.node:
@@ -231,4 +213,11 @@ def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
     raise ModelError("the graph has no Ceil operator; Matcha's has, which makes whole frames")
 
 
-VOICES = (BenchVoice(name="matcha", spec=_spec, held=_held),)
+_SPEC = built(
+    f"model-steps-{STEPS}.onnx",
+    build,
+    [Path(__file__)],
+    ("matcha-tts", "conformer", "diffusers", "torch"),
+    "matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
+)
+VOICES = (BenchVoice(name="matcha", spec=_SPEC, held=_held),)

@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from benchmarks.sentences import Sentence, run_request
-from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
@@ -170,12 +170,6 @@ def voice_config(quality: str, sample_rate: int, noise_w: float) -> dict[str, An
     }
 
 
-def _random_voice(name: str, work: Path) -> str:
-    packages = ["torch", "piper-tts"]
-    folder = keep_folder(work, name, [Path(__file__)], partial(_make, name), packages)
-    return str(folder / f"{name}.onnx")
-
-
 def _make(name: str, folder: Path) -> None:
     """Write a checkpoint as training does, and let the project export it as users do."""
     import torch
@@ -221,11 +215,15 @@ def _held(graph: onnx.GraphProto) -> dict[str, str]:
     return {DURATIONS: ceils[0].output[0]}
 
 
+_SPECS = {
+    name: built(f"{name}.onnx", partial(_make, name), [Path(__file__)], ["torch", "piper-tts"])
+    for name in _NETWORKS
+}
 VOICES = tuple(
     BenchVoice(
         name=name,
         trained=name == "demo",
-        spec=partial(_random_voice, name) if name in _NETWORKS else lambda _: "demo",
+        spec=_SPECS.get(name, lambda _: "demo"),
         sentences=lambda voice, lengths: make_sentences(voice, lengths.seconds),
         held=_held,
     )

@@ -5,7 +5,7 @@ Its package holds no networks, so they are built as what is published of their s
 
 from pathlib import Path
 
-from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built
 
 _CODE = Path(__file__).parents[1] / "supertonic.py"
 
@@ -16,15 +16,12 @@ def _build(folder: Path) -> None:
     write_voice(folder, Sizes())
 
 
-def _spec(work: Path) -> str:
-    folder = keep_folder(work, "supertonic", [_CODE], _build, ["torch"])
-    return str(folder / "onnx" / "duration_predictor.onnx")
-
+_SPEC = built("onnx/duration_predictor.onnx", _build, [_CODE], ["torch"])
 
 VOICES = (
     BenchVoice(
         name="supertonic",
-        spec=_spec,
+        spec=_SPEC,
         # Seconds of the whole, the only output of the first graph.
         held=lambda graph: {DURATIONS: graph.output[0].name},
     ),

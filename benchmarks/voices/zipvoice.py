@@ -11,15 +11,7 @@ from typing import Any
 import onnx
 from onnx import helper
 
-from benchmarks.voices.voice import (
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
-
-PACKAGES = Packages(names=("zipvoice", "vocos", "torch"), install="vocos==0.1.0")
+from benchmarks.voices.voice import BenchVoice, built, export_graph, imported_in_part
 
 _SYMBOLS, _BANDS, _RATE = 360, 100, 24_000
 _PARTS = ("zipvoice", "zipvoice.models", "zipvoice.models.modules", "zipvoice.utils", "vocos")
@@ -127,10 +119,5 @@ def _export(network: Any, inputs: Any, axes: Any, path: Path) -> None:
     export_graph(trace(network, tuple(inputs.values())), inputs, axes, path, opset=13)
 
 
-def _spec(work: Path) -> str:
-    PACKAGES.check("zipvoice")
-    folder = keep_folder(work, "zipvoice", [Path(__file__)], build, ["vocos", "torch"])
-    return str(folder / "text_encoder.onnx")
-
-
-VOICES = (BenchVoice(name="zipvoice", spec=_spec, held=lambda _: {}),)
+_SPEC = built("text_encoder.onnx", build, [Path(__file__)], ("vocos", "torch"), "vocos==0.1.0")
+VOICES = (BenchVoice(name="zipvoice", spec=_SPEC, held=lambda _: {}),)

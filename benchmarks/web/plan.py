@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.fidelity import HoldingSession, bake
+from benchmarks.fidelity import bake, run_held
 from benchmarks.voices import VOICES
 from tts_compress.audio import Samples
 from tts_compress.compression import compress
@@ -72,7 +72,7 @@ def write_plan(
     inputs["scales"] = np.array(quiet, np.float32)
     feeds = inputs | {name: call[name][:_NOISE] for name in noise_inputs(list(call))}
     held, fed = VOICES["demo"].held, feed_noise(original.graph())
-    durations = HoldingSession(fed, held(fed.graph), None, spec).run(feeds, None)[1]
+    durations = run_held(fed, held(fed.graph), None, feeds, spec)[1]
     sounds = {}
     for name, voice in voices.items():
         onnx.save(voice.graph(), folder / f"{name}.onnx")
