@@ -12,7 +12,7 @@ from benchmarks.contestants import PEERS, Contestant, MakingCost, fp32_contestan
 from benchmarks.fidelity import Fidelity, Spoken, compare, speak
 from benchmarks.report import MISSING, print_report, render
 from benchmarks.sentences import Lengths, Sentence
-from benchmarks.timing import Memory, Plan, Timing, measure_memory, time_in_turns
+from benchmarks.timing import Plan, Timing, measure_memory, time_in_turns
 from benchmarks.voices import VOICES, open_voice, usual_voices
 from benchmarks.voices.voice import BenchVoice
 from tts_compress.artifact import sha256_of
@@ -35,7 +35,9 @@ class ContestantResult:
     size_bytes: int = 0
     size_ratio: float = 0.0
     making: MakingCost | None = None
-    memory: Memory | None = None
+    peak_bytes: int = 0
+    """Of a process that synthesizes the longest sentence."""
+
     fidelity: Fidelity | None = None
     timings: tuple[Timing, ...] = ()
 
@@ -156,7 +158,7 @@ def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
         return replace(result, error=contestant.error)
     is_fp32, size = contestant.kind == "reference", contestant.size_bytes()
     try:
-        memory = measure_memory(contestant, fp32.sentences[-1])
+        peak = measure_memory(contestant, fp32.sentences[-1])
         fidelity = None
         if not is_fp32:
             spoken = speak(contestant.path, fp32.sentences, fp32.voice, fp32.spoken)
@@ -166,7 +168,7 @@ def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
             raise
         return replace(result, error=str(error))
     ratio = fp32.contestant.size_bytes() / size
-    return replace(result, size_bytes=size, size_ratio=ratio, memory=memory, fidelity=fidelity)
+    return replace(result, size_bytes=size, size_ratio=ratio, peak_bytes=peak, fidelity=fidelity)
 
 
 def _options(add: Add) -> None:

@@ -1,24 +1,31 @@
-"""The files that compete, each made once in a fresh process and kept."""
+"""The files that compete, each made once in a fresh process, which runs this module, and kept."""
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Literal
 
 import tts_compress
 from tts_compress.artifact import sha256_of, write_text_atomically
 from tts_compress.config import data_file, data_names
 from tts_compress.environment import describe_processor
+from tts_compress.errors import TTSCompressError, first_line
+from tts_compress.processes import peak_bytes
 
 PEERS = ("dynamic-quint8", "dynamic-default", "static", "static-conv", "fp16")
 """Keys of `peers.PEER_CALLS`, which loads slowly."""
 
 _COST = "cost.json"
+
+_CORES = 2
+"""A process that makes a file is confined to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +34,6 @@ class MakingCost:
 
     seconds: float
     peak_bytes: int
-    cores: int
-    """The process was confined to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +94,39 @@ def make_contestant(
 
 def _make(arguments: list[str]) -> dict[str, Any]:
     """Run the process that makes a file and return its last line of output."""
-    command = [sys.executable, "-m", "benchmarks.make", *arguments]
+    command = [sys.executable, "-m", "benchmarks.contestants", *arguments]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     process = subprocess.run(command, stdout=pipe, stderr=nothing, text=True, check=False)
     if process.returncode:
         return {"error": "its process died"}
     answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return answer
+
+
+def main(kind: str, name: str, voice: str, output: str, calibration: str | None = None) -> None:
+    """Make a file; the last line of standard output holds its cost, or why it failed."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
+    start = perf_counter()
+    try:
+        if kind == "peer":
+            from benchmarks.peers import make_peer
+
+            make_peer(name, Path(voice), Path(output), Path(calibration) if calibration else None)
+        else:
+            from tts_compress.compression import compress
+            from tts_compress.recipes.recipe import find_recipe
+
+            scheme, _, quality = name.partition("@")
+            model = f"onnx:{voice}" if calibration else voice
+            used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
+            compress(model, scheme, calibration=used, quality=quality or None).save(Path(output))
+    except Exception as error:
+        ours = isinstance(error, TTSCompressError)
+        reason = ("" if ours else f"{type(error).__name__}: ") + first_line(error)
+        print(json.dumps({"error": reason}))
+        return
+    print(json.dumps({"seconds": perf_counter() - start, "peak_bytes": peak_bytes()}))
 
 
 def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
@@ -113,3 +144,7 @@ def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
     for file in made_by:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -24,7 +24,7 @@ from benchmarks.hifigan import (
     runs,
     sound,
 )
-from benchmarks.report import table, write_report
+from benchmarks.report import print_report, table
 from tts_compress.compression import compress, compress_trained
 from tts_compress.environment import describe_environment
 from tts_compress.folders import make_directory
@@ -253,8 +253,7 @@ def main(options: Namespace) -> None:
     }
     trained = [row for row in results if row.curve]
     lines = _markdown(results, options)
-    paths = write_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
-    show(*(f"written: {path}" for path in paths))
+    print_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
 
 
 if __name__ == "__main__":

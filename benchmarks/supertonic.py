@@ -6,7 +6,7 @@ Left out: relative positions in the text encoder, and guidance.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Sizes:
     heads: int = 8
     vocoder: int = 512
     vocoder_hidden: int = 2_048
-    dilations: tuple[int, ...] = field(default=(1, 2, 4, 1, 2, 4, 1, 1, 1, 1))
+    dilations: tuple[int, ...] = (1, 2, 4, 1, 2, 4, 1, 1, 1, 1)
 
 
 TINY = Sizes(
@@ -60,8 +60,8 @@ TINY = Sizes(
 )
 
 
-class ConvNeXt(nn.Module):
-    """Depthwise convolution, LayerNorm, two pointwise convolutions around GELU, residual sum."""
+class _ConvNeXt(nn.Module):
+    """Depthwise convolution, LayerNorm, two pointwise convolutions, GELU; of frames `[B, C, T]`."""
 
     def __init__(
         self, channels: int, hidden: int, kernel: int, dilation: int = 1, *, causal: bool = False
@@ -76,7 +76,6 @@ class ConvNeXt(nn.Module):
         self.gamma = nn.Parameter(torch.full((1, channels, 1), 0.3))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return frames of shape [B, C, T]."""
         hidden = self.dwconv(functional.pad(x, self.padding, mode="replicate"))
         hidden = self.norm(hidden.transpose(1, 2)).transpose(1, 2)
         hidden = self.pwconv2(functional.gelu(self.pwconv1(hidden)))
@@ -84,7 +83,7 @@ class ConvNeXt(nn.Module):
         return x if mask is None else x * mask
 
 
-class Attention(nn.Module):
+class _Attention(nn.Module):
     """Attention of frames to others, with or without rotated positions, and LayerNorm."""
 
     theta: Tensor
@@ -104,7 +103,6 @@ class Attention(nn.Module):
         self.register_buffer("theta", 10 * 10_000 ** (-torch.arange(half) / half))
 
     def forward(self, x: Tensor, others: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return frames that know others."""
         frames = x.transpose(1, 2)
         sides = ((self.W_query, frames), (self.W_key, others), (self.W_value, others))
         query, key, value = (
@@ -127,18 +125,17 @@ class Attention(nn.Module):
         return torch.cat((first * cosine - second * sine, first * sine + second * cosine), 3)
 
 
-class Feed(nn.Module):
+class _Feed(nn.Module):
     """Self-attention and two layers, as of a Transformer's encoder."""
 
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.attention = Attention(channels, channels, 4, rotary=False)
+        self.attention = _Attention(channels, channels, 4, rotary=False)
         self.conv_1 = nn.Conv1d(channels, hidden, 1)
         self.conv_2 = nn.Conv1d(hidden, channels, 1)
         self.norm = nn.LayerNorm(channels)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """Return frames of shape [B, C, T]."""
         x = self.attention(x, x.transpose(1, 2), mask)
         x = x + self.conv_2(torch.relu(self.conv_1(x)))
         normed: Tensor = self.norm(x.transpose(1, 2))
@@ -149,15 +146,15 @@ def _repeated(count: int, make: Callable[[], nn.Module]) -> nn.ModuleList:
     return nn.ModuleList(make() for _ in range(count))
 
 
-class DurationPredictor(nn.Module):
+class _DurationPredictor(nn.Module):
     """Seconds of a text."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         channels = sizes.duration
         self.char_embedder = nn.Embedding(sizes.characters, channels)
-        self.convnext = _repeated(sizes.text_blocks, lambda: ConvNeXt(channels, 4 * channels, 5))
-        self.attention = Feed(channels, 4 * channels)
+        self.convnext = _repeated(sizes.text_blocks, lambda: _ConvNeXt(channels, 4 * channels, 5))
+        self.attention = _Feed(channels, 4 * channels)
         self.layer1 = nn.Linear(channels + STYLE_DP[0] * STYLE_DP[1], 128)
         self.layer2 = nn.Linear(128, 1)
         nn.init.constant_(self.layer2.bias, 0.0)
@@ -173,16 +170,16 @@ class DurationPredictor(nn.Module):
         return (0.05 + 0.02 * rate) * text_mask.sum((1, 2))
 
 
-class TextEncoder(nn.Module):
+class _TextEncoder(nn.Module):
     """Embeddings of characters that know the voice."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         channels, hidden = sizes.text, sizes.text_hidden
         self.char_embedder = nn.Embedding(sizes.characters, channels)
-        self.convnext = _repeated(sizes.text_blocks, lambda: ConvNeXt(channels, hidden, 5))
-        self.attn_encoder = _repeated(sizes.text_attentions, lambda: Feed(channels, hidden))
-        self.prompted = _repeated(2, lambda: Attention(channels, STYLE[1], 2, rotary=False))
+        self.convnext = _repeated(sizes.text_blocks, lambda: _ConvNeXt(channels, hidden, 5))
+        self.attn_encoder = _repeated(sizes.text_attentions, lambda: _Feed(channels, hidden))
+        self.prompted = _repeated(2, lambda: _Attention(channels, STYLE[1], 2, rotary=False))
 
     def forward(self, text_ids: Tensor, style_ttl: Tensor, text_mask: Tensor) -> Tensor:
         """Return embeddings, shape [B, C, T]."""
@@ -194,23 +191,22 @@ class TextEncoder(nn.Module):
         return x * text_mask
 
 
-class Cycle(nn.Module):
+class _Cycle(nn.Module):
     """ConvNeXt blocks with growing dilation, time, text and voice."""
 
     def __init__(self, sizes: Sizes) -> None:
         super().__init__()
         channels, hidden = sizes.estimator, sizes.estimator_hidden
         dilations = (1, 2, 4, 8, 1, 1)
-        blocks = [ConvNeXt(channels, hidden, 5, dilation) for dilation in dilations]
+        blocks = [_ConvNeXt(channels, hidden, 5, dilation) for dilation in dilations]
         self.convnext = nn.ModuleList(blocks)
         self.linear = nn.Linear(64, channels)
-        self.text = Attention(channels, sizes.text, sizes.heads, rotary=True)
-        self.style = Attention(channels, STYLE[1], 2, rotary=False)
+        self.text = _Attention(channels, sizes.text, sizes.heads, rotary=True)
+        self.style = _Attention(channels, STYLE[1], 2, rotary=False)
 
     def forward(
         self, x: Tensor, time: Tensor, text: Tensor, style: Tensor, masks: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """Return frames of shape [B, C, T]."""
         own, others = masks
         for block in self.convnext[:4]:
             x = block(x, own)
@@ -220,7 +216,7 @@ class Cycle(nn.Module):
         return normed * own
 
 
-class VectorEstimator(nn.Module):
+class _VectorEstimator(nn.Module):
     """One step of flow matching: a latent with less noise."""
 
     frequencies: Tensor
@@ -230,8 +226,8 @@ class VectorEstimator(nn.Module):
         channels = sizes.estimator
         self.proj_in = nn.Conv1d(LATENT * FACTOR, channels, 1, bias=False)
         self.mlp1, self.mlp2 = nn.Linear(64, 256), nn.Linear(256, 64)
-        self.main_blocks = nn.ModuleList(Cycle(sizes) for _ in range(sizes.cycles))
-        last = partial(ConvNeXt, channels, sizes.estimator_hidden, 5)
+        self.main_blocks = nn.ModuleList(_Cycle(sizes) for _ in range(sizes.cycles))
+        last = partial(_ConvNeXt, channels, sizes.estimator_hidden, 5)
         self.last_convnext = _repeated(sizes.cycles, last)
         self.proj_out = nn.Conv1d(channels, LATENT * FACTOR, 1, bias=False)
         self.register_buffer("frequencies", 1_000 * 10_000 ** (-torch.arange(32) / 31))
@@ -251,7 +247,7 @@ class VectorEstimator(nn.Module):
         return noisy_latent + velocity / total_step.reshape(-1, 1, 1)
 
 
-class Vocoder(nn.Module):
+class _Vocoder(nn.Module):
     """Samples of a latent."""
 
     def __init__(self, sizes: Sizes) -> None:
@@ -259,7 +255,7 @@ class Vocoder(nn.Module):
         channels, hidden = sizes.vocoder, sizes.vocoder_hidden
         self.embed = nn.Conv1d(LATENT, channels, 7)
         blocks = [
-            ConvNeXt(channels, hidden, 7, dilation, causal=True) for dilation in sizes.dilations
+            _ConvNeXt(channels, hidden, 7, dilation, causal=True) for dilation in sizes.dilations
         ]
         self.convnext = nn.ModuleList(blocks)
         self.final_norm = nn.BatchNorm1d(channels)
@@ -289,6 +285,17 @@ _AXES = {
     **dict.fromkeys(("noisy_latent", "denoised_latent", "latent_mask", "latent"), _FRAMES),
     "wav_tts": {0: "batch", 1: "samples"},
 }
+_GRAPHS: dict[str, tuple[Callable[[Sizes], nn.Module], str, str]] = {
+    "duration_predictor": (_DurationPredictor, "text_ids style_dp text_mask", "duration"),
+    "text_encoder": (_TextEncoder, "text_ids style_ttl text_mask", "text_emb"),
+    "vector_estimator": (
+        _VectorEstimator,
+        "noisy_latent text_emb style_ttl latent_mask text_mask current_step total_step",
+        "denoised_latent",
+    ),
+    "vocoder": (_Vocoder, "latent", "wav_tts"),
+}
+"""Networks with the names of their inputs and of their output."""
 
 
 def write_voice(folder: Path, sizes: Sizes, *, seed: int = 0) -> Path:
@@ -296,27 +303,22 @@ def write_voice(folder: Path, sizes: Sizes, *, seed: int = 0) -> Path:
     onnx = folder / "onnx"
     onnx.mkdir(parents=True)
     torch.manual_seed(seed)
-    tokens, frames = 7, 5
-    ids, text_mask = torch.ones(1, tokens, dtype=torch.int64), torch.ones(1, 1, tokens)
-    style, style_dp = torch.randn(1, *STYLE), torch.randn(1, *STYLE_DP)
-    latent, latent_mask = torch.randn(1, LATENT * FACTOR, frames), torch.ones(1, 1, frames)
-    one = torch.ones(1)
-    emb = torch.randn(1, sizes.text, tokens)
-    text = {"text_ids": ids, "style_dp": style_dp, "text_mask": text_mask}
-    _export(DurationPredictor(sizes), text, "duration", onnx / "duration_predictor.onnx")
-    text = {"text_ids": ids, "style_ttl": style, "text_mask": text_mask}
-    _export(TextEncoder(sizes), text, "text_emb", onnx / "text_encoder.onnx")
-    step = {
-        "noisy_latent": latent,
-        "text_emb": emb,
-        "style_ttl": style,
-        "latent_mask": latent_mask,
-        "text_mask": text_mask,
+    tokens, frames, one = 7, 5, torch.ones(1)
+    samples = {
+        "text_ids": torch.ones(1, tokens, dtype=torch.int64),
+        "text_mask": torch.ones(1, 1, tokens),
+        "text_emb": torch.randn(1, sizes.text, tokens),
+        "style_ttl": torch.randn(1, *STYLE),
+        "style_dp": torch.randn(1, *STYLE_DP),
+        **dict.fromkeys(("noisy_latent", "latent"), torch.randn(1, LATENT * FACTOR, frames)),
+        "latent_mask": torch.ones(1, 1, frames),
         "current_step": 0 * one,
         "total_step": 8 * one,
     }
-    _export(VectorEstimator(sizes), step, "denoised_latent", onnx / "vector_estimator.onnx")
-    _export(Vocoder(sizes), {"latent": latent}, "wav_tts", onnx / "vocoder.onnx")
+    for name, (kind, inputs, output) in _GRAPHS.items():
+        taken = {key: samples[key].clone() for key in inputs.split()}
+        axes = {key: _AXES[key] for key in (*taken, output)}
+        export_graph(kind(sizes), taken, axes, onnx / f"{name}.onnx")
     settings = {
         "tts_version": "random weights",
         "ae": {"sample_rate": 44_100, "base_chunk_size": HOP},
@@ -340,8 +342,3 @@ def _write_style(path: Path, seed: int) -> None:
         for name, shape in shapes.items()
     }
     path.write_text(json.dumps(style), encoding="utf-8")
-
-
-def _export(module: nn.Module, inputs: dict[str, torch.Tensor], output: str, path: Path) -> None:
-    axes = {name: _AXES[name] for name in (*inputs, output)}
-    export_graph(module, inputs, axes, path)

@@ -88,7 +88,7 @@ def test_a_chain_is_made_timed_and_compared_as_one(tmp_path: Path) -> None:
     assert sentences[0].tokens == 11
     assert reference.audio_s == pytest.approx(11 * 64 / 16_000)
     assert all(timing.length_change == 0 for [timing] in others)
-    assert measure_memory(fp32, sentences[0]).peak_bytes > 0
+    assert measure_memory(fp32, sentences[0]) > 0
 
 
 def test_a_voice_that_predicts_no_durations_is_compared_by_its_sound(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -20,46 +21,6 @@ from tts_compress.models.base import Speaking
 
 _CHANNELS = 16
 _MOST_SAMPLES = 1 << 22
-
-_CONTRACT: dict[str, Any] = {
-    "version": 1,
-    "name": "fuzzed",
-    "sample_rate": 16_000,
-    "output": "mel",
-    "durations": "frames",
-    "tokens": {
-        "source": "characters",
-        "vocabulary": {"10": "abcdefghijklm"},
-        "replace": {"a": "bb", "b": "cc"},
-        "normalize": "NFKC",
-        "endings": ".",
-        "around": ["<", ">"],
-        "bos": 1,
-        "eos": [2, 3],
-        "blank": 0,
-        "blanks": True,
-        "longest": 2_000,
-    },
-    "input": {
-        "tokens": {"role": "tokens", "axes": 2},
-        "speed": {"role": "speed", "value": 1.0},
-        "sid": {"role": "speaker", "count": 2, "speakers": ["ann", "bob"]},
-    },
-    "size": {"latent": {"output": "length", "rate": 2.0, "hop": 3}},
-    "then": [
-        {
-            "graph": "vocoder*.onnx",
-            "output": "audio",
-            "repeat": 2,
-            "input": {
-                "mel": {"role": "output", "next": "again"},
-                "noise": {"role": "noise", "shape": [1, _CHANNELS, 1]},
-                "step": {"role": "step"},
-                "mask": {"role": "mask", "size": "latent"},
-            },
-        }
-    ],
-}
 
 _OTHERS: Mapping[type, tuple[Any, ...]] = {
     str: (
@@ -121,7 +82,7 @@ def _write(folder: Path, dice: random.Random) -> None:
     """Write the voice with up to three values of its contract changed."""
     for name, graph in _graphs().items():
         (folder / name).write_bytes(graph)
-    table = _CONTRACT
+    table = tomllib.loads(Path(__file__).with_name("contract.toml").read_text("utf-8"))
     for _ in range(dice.choice((1, 1, 2, 3))):
         change = _exchanged if dice.random() < 0.8 else mutate_json
         table = change(table, dice)

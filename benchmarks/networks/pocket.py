@@ -85,22 +85,23 @@ def _speaking(seconds: float) -> Call:
     return call
 
 
-def _decoding(root: Any) -> Step:
-    """Return a call of the codec, latent by latent."""
+def decode(root: Any, latents: torch.Tensor, at_once: int) -> torch.Tensor:
+    """Return the samples that the codec makes of latents `[1, S, D]`, so many in each call."""
     from tts_compress.models.pocket.network import official
 
     states = official("modules.stateful_module")
+    steps = round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
+    state = states.init_states(root.mimi, 1, sequence_length=steps * latents.shape[1])
+    heard = []
+    for part in torch.split(latents, at_once, 1):
+        heard.append(root.mimi.decode_from_latent(part, state)[0, 0])
+        states.increment_steps(root.mimi, state, increment=steps * part.shape[1])
+    return torch.cat(heard)
+
+
+def _decoding(root: Any) -> Step:
     latents = torch.randn(1, _LATENTS, root.flow_lm.ldim, generator=_generator())
-
-    def step() -> torch.Tensor:
-        state = states.init_states(root.mimi, 1, sequence_length=16 * _LATENTS)
-        heard = []
-        for latent in torch.split(latents, 1, 1):
-            heard.append(root.mimi.decode_from_latent(latent, state))
-            states.increment_steps(root.mimi, state, increment=16)
-        return torch.cat(heard, -1)
-
-    return step
+    return lambda: decode(root, latents, 1)
 
 
 def _stepping(positions: int, *, rounded: bool) -> Call:

@@ -220,8 +220,8 @@ def document(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> d
 
 def markdown(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> list[str]:
     """Return the lines of the report."""
-    contestants = [c for c in CONTESTANTS if c.name in judged.values]
-    stock = [c.name for c in contestants if c.kind == "stock"]
+    contestants = {name: c for name, c in CONTESTANTS.items() if name in judged.values}
+    stock = [name for name, c in contestants.items() if c.kind == "stock"]
     deciding = [quantity for quantity in QUANTITIES if quantity.name in _DECIDING]
     shown = {
         q.label: [f"`{name}`" for name in stock if order_is_shown(judged, q, name)]
