@@ -152,7 +152,6 @@ def find_schemes(family: str, options: Namespace) -> list[str]:
 
 
 def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
-    """Return everything about a contestant but its speed."""
     result = ContestantResult(kind=contestant.kind, name=contestant.name, making=contestant.cost)
     if contestant.error is not None:
         return replace(result, error=contestant.error)

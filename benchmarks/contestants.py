@@ -93,7 +93,6 @@ def make_contestant(
 
 
 def _make(arguments: list[str]) -> dict[str, Any]:
-    """Run the process that makes a file and return its last line of output."""
     command = [sys.executable, "-m", "benchmarks.contestants", *arguments]
     pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
     process = subprocess.run(command, stdout=pipe, stderr=nothing, text=True, check=False)

@@ -76,10 +76,10 @@ def least_times(vocoders: dict[str, Vocoder], clip: Clip, rounds: int) -> dict[s
     return {name: min(times) for name, times in take_turns(timed, rounds=rounds).items()}
 
 
-def load_generator(checkpoint: Path) -> nn.Module:
-    """Return the generator of a published V2 checkpoint, of `[B, 80, T]`, in `eval` mode.
+def build_generator(channels: int = 128) -> Any:
+    """Return an untrained generator, of `[B, 80, T]`; by default V2, of 0.9 million weights.
 
-    V2 of Kong et al. (2020), arXiv 2010.05646, 0.9 million weights; SpeechT5's vocoder is the same.
+    It is that of Kong et al. (2020), arXiv 2010.05646; SpeechT5's vocoder is the same.
     """
     from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
 
@@ -87,11 +87,19 @@ def load_generator(checkpoint: Path) -> nn.Module:
         def forward(self, mel: Tensor) -> Any:
             return super().forward(mel.transpose(1, 2)).unsqueeze(1)
 
-    sizes = {"upsample_rates": [8, 8, 2, 2], "upsample_kernel_sizes": [16, 16, 4, 4]}
-    config = SpeechT5HifiGanConfig(upsample_initial_channel=128, normalize_before=False, **sizes)
-    network: nn.Module = Generator(config)
+    sizes: dict[str, Any] = {
+        "upsample_rates": [8, 8, 2, 2],
+        "upsample_kernel_sizes": [16, 16, 4, 4],
+    }
+    sizes |= {"upsample_initial_channel": channels}
+    return Generator(SpeechT5HifiGanConfig(normalize_before=False, **sizes)).eval()
+
+
+def load_generator(checkpoint: Path) -> nn.Module:
+    """Return the generator of a published V2 checkpoint, in `eval` mode."""
+    network: nn.Module = build_generator()
     network.apply_weight_norm()  # type: ignore[operator]
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)["generator"]
     named = {name.replace("ups.", "upsampler."): value for name, value in state.items()}
     network.load_state_dict(named, strict=False)  # what inputs are normalised by has no effect
-    return network.eval()
+    return network

@@ -141,7 +141,7 @@ class Place:
         return [str(path.relative_to(self.folder)) for path in paths]
 
 
-def kill_and_resume(place: Place, after_s: float, expected: object) -> str:
+def _kill_and_resume(place: Place, after_s: float, expected: object) -> str:
     """Kill a command after some seconds, and run it again; return how far it had come."""
     process = place.start()
     with suppress(subprocess.TimeoutExpired):
@@ -163,7 +163,6 @@ def kill_and_resume(place: Place, after_s: float, expected: object) -> str:
 
 
 def _session(leader: int) -> Iterator[str]:
-    """Yield the processes of a session that still run."""
     command = [shutil.which("ps") or "ps", "-eo", "pid=,sid=,stat=,args="]
     listed = subprocess.run(command, capture_output=True, text=True, check=True)
     for line in listed.stdout.splitlines():
@@ -172,7 +171,7 @@ def _session(leader: int) -> Iterator[str]:
             yield line.strip()
 
 
-def run(moments: int, seed: int, folder: Path) -> int:
+def _run(moments: int, seed: int, folder: Path) -> int:
     """Kill each command at its share of the moments; return the number of failures."""
     failures, chance = 0, np.random.default_rng(seed)
     for index, name in enumerate(COMMANDS):
@@ -184,7 +183,7 @@ def run(moments: int, seed: int, folder: Path) -> int:
             after_s = chance.uniform(0, seconds)
             there = Place(folder / f"{name}-{number}", name)
             try:
-                how = kill_and_resume(there, after_s, expected)
+                how = _kill_and_resume(there, after_s, expected)
             except AssertionError as error:
                 failures += 1
                 how = f"FAILED: {error}"
@@ -202,7 +201,7 @@ def _options(add: Add) -> None:
 def main(options: Namespace) -> int:
     """Kill commands at random moments, and run them again."""
     with TemporaryDirectory(prefix="kills-", ignore_cleanup_errors=True) as folder:
-        failures = run(options.moments, options.seed, Path(folder))
+        failures = _run(options.moments, options.seed, Path(folder))
     print(f"{options.moments} kills, {failures} failures")
     return 1 if failures else 0
 

@@ -35,7 +35,7 @@ _QUIET = 10 ** (-70 / 20)
 Samples = npt.NDArray[np.float64]
 
 
-def speech() -> Samples:
+def _speech() -> Samples:
     """Return sentences with pauses, in which there is faint noise."""
     voice: Any = load("demo")
     parts: list[Samples] = []
@@ -52,7 +52,7 @@ def speech() -> Samples:
     return samples[: len(samples) // _FRAME * _FRAME]
 
 
-def train(root: Any, target: Tensor, seconds: float) -> Tensor:
+def _train(root: Any, target: Tensor, seconds: float) -> Tensor:
     """Train the codec's decoder in place, and the latents that it makes a sound of; return them."""
     frames = len(target) // _FRAME
     torch.manual_seed(0)
@@ -90,7 +90,7 @@ def _distance(sound: Tensor, target: Tensor) -> Tensor:
     return total
 
 
-def floors_db(samples: Samples, target: Samples) -> Samples:
+def _floors_db(samples: Samples, target: Samples) -> Samples:
     """Return the level of each octave where the target pauses, relative to its speech, dB."""
     count = len(target) // _WINDOW
     level = np.sqrt(np.square(target[: count * _WINDOW].reshape(count, -1)).mean(1))
@@ -109,7 +109,6 @@ def floors_db(samples: Samples, target: Samples) -> Samples:
 
 
 def _codec_rule(recipe: Recipe, **changes: Any) -> Recipe:
-    """Return a recipe with other conditions on the decoder's convolutions."""
     rules = (
         rule.model_copy(update=changes) if rule.match.startswith("mimi.decoder.") else rule
         for rule in recipe.component
@@ -117,8 +116,7 @@ def _codec_rule(recipe: Recipe, **changes: Any) -> Recipe:
     return recipe.model_copy(update={"component": tuple(rules)})
 
 
-def recipes() -> dict[str, Recipe]:
-    """Return what is compared."""
+def _recipes() -> dict[str, Recipe]:
     int8, bf16 = find_recipe("pocket-tts", "int8"), find_recipe("pocket-tts", "bf16")
     floats: Any = {"weights": "bfloat16", "activations": "bfloat16"}
     return {
@@ -136,18 +134,18 @@ def recipes() -> dict[str, Recipe]:
 )
 def main(options: Namespace) -> None:
     """Train a small codec on speech with pauses, and show how the floor of pauses rises."""
-    target = speech()
+    target = _speech()
     root = build_release("english_2m_2026-10")
-    latents = train(root, torch.from_numpy(target).float(), options.seconds)
+    latents = _train(root, torch.from_numpy(target).float(), options.seconds)
 
     def floors(decoder: Any, at_once: int) -> Samples:
         with torch.no_grad():
-            return floors_db(decode(decoder, latents, at_once).double().numpy(), target)
+            return _floors_db(decode(decoder, latents, at_once).double().numpy(), target)
 
     sizes = (1, 4, latents.shape[1])
     plain = {size: floors(root, size) for size in sizes}
     rows = []
-    for name, recipe in recipes().items():
+    for name, recipe in _recipes().items():
         small = convert(root, recipe, None, progress=Silent()).root
         rises = [(floors(small, size) - plain[size]).max() for size in sizes]
         rows.append([name, *(f"{rise:.1f} dB" for rise in rises)])

@@ -45,7 +45,7 @@ CONTESTANTS = tuple(
 """Ways to compress, each without training and with it."""
 
 
-def make(
+def _make(
     name: str, published: Published, clips: Sequence[Clip], feeds: Path, run: TrainingRun
 ) -> Vocoder:
     """Return the vocoder that a contestant is, calibrated and trained on clips.
@@ -134,7 +134,7 @@ def _measure(options: Namespace, published: Published) -> list[Result]:
         training = _training(options, _RATES[_bits(name)])
         with progress_bars() as progress:
             run = TrainingRun(folder=folder, progress=progress, options=training)
-            vocoder = vocoders[name] = make(name, published, train, feeds, run)
+            vocoder = vocoders[name] = _make(name, published, train, feeds, run)
         pairs = [(sound(fp32, clip), sound(vocoder, clip)) for clip in held_out]
         curve = [event for event in read_log(folder) if event["event"] == "held-out"]
         result = Result(

@@ -57,7 +57,7 @@ class SleepingProcess:
 
     def run(self, unit: Unit, _: Identity) -> Outcome:
         """Sleep."""
-        time.sleep(length_of(unit, self.lengths))
+        time.sleep(_length_of(unit, self.lengths))
         open_results(self.output).files.write(f"units/{unit.key}.zip", b"")
         return Outcome(unit.key, "done")
 
@@ -65,7 +65,7 @@ class SleepingProcess:
         """Do nothing."""
 
 
-def length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
+def _length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
     """Return the seconds of a unit: around the mean of its kind, the same in every run.
 
     Voices differ: a quarter more or less, normally distributed.
@@ -74,8 +74,7 @@ def length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
     return lengths[unit.kind] * max(0.2, chance.gauss(1.0, 0.25))
 
 
-def make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
-    """Return the units of as many made-up voices."""
+def _make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
     plan = OpenPlan(
         voices=("demo",),
         schemes=tuple(PlannedScheme(name=name, scheme=name) for name in _SCHEMES),
@@ -99,7 +98,7 @@ def make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
     return plan, [*tasks.values()]
 
 
-def simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dict[str, Any]:
+def _simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dict[str, Any]:
     """Run a sweep of sleeps on a cluster of this machine; return its size and its efficiency.
 
     That is the share of the cluster's processor time that was reserved for a running unit.
@@ -113,7 +112,7 @@ def simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dic
             cluster.add_node(num_cpus=_PROCESSORS, include_dashboard=False)
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
-            plan, tasks = make_tasks(voices, output)
+            plan, tasks = _make_tasks(voices, output)
             sleeping = partial(SleepingProcess, output, lengths)
             begun = time.monotonic()
             lost = run_units(tasks, (), partial(RayPool, plan, None, sleeping), progress)
@@ -125,15 +124,14 @@ def simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dic
     assert done == len(tasks), f"{len(tasks) - done} units were lost: {lost}"
     # A timing unit reserves all processors of its node.
     busy = sum(
-        length_of(task.unit, lengths) * (_PROCESSORS if task.unit.kind == "time" else 1)
+        _length_of(task.unit, lengths) * (_PROCESSORS if task.unit.kind == "time" else 1)
         for task in tasks
     )
     efficiency = busy / (_NODES * _PROCESSORS * wall)
     return {"units": done, "wall_s": wall, "busy_s": busy, "efficiency": efficiency}
 
 
-def measured_lengths(results: Results) -> dict[Kind, float]:
-    """Return the mean seconds of each kind of unit in a sweep's log."""
+def _measured_lengths(results: Results) -> dict[Kind, float]:
     seconds: dict[str, list[float]] = {}
     for executions in results.log(results.keys()).values():
         for execution in executions:
@@ -158,10 +156,10 @@ def main(options: Namespace) -> int:
     """Time a sweep of sleeping units by the real schedule on a Ray cluster."""
     lengths = _LENGTHS
     if options.measured:
-        lengths = measured_lengths(open_results(options.measured))
+        lengths = _measured_lengths(open_results(options.measured))
     slept: dict[Kind, float] = {kind: options.pace * length for kind, length in lengths.items()}
     with progress_bars() as progress:
-        measured = simulate(options.voices, slept, progress)
+        measured = _simulate(options.voices, slept, progress)
     show(json.dumps({"lengths_s": lengths, "pace": options.pace} | measured, indent=2))
     return 0 if measured["efficiency"] >= 0.9 else 1
 

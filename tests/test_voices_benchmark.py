@@ -230,6 +230,5 @@ def test_matcha_of_few_channels(tmp_path: Path) -> None:
     config: dict[str, Any] = dict(matcha_voice.CONFIG)
     config["encoder"] = config["encoder"] | {"filter_channels": 32, "n_layers": 1}
     config["decoder"] = config["decoder"] | {"channels": [32, 32], "attention_head_dim": 16}
-    config["vocoder"] = config["vocoder"] | {"upsample_initial_channel": 32}
-    _build(partial(matcha_voice.build, tmp_path, config))
+    _build(partial(matcha_voice.build, tmp_path, config, 32))
     _check_built(tmp_path / "model-steps-3.onnx", VOICES["matcha"])

@@ -90,7 +90,6 @@ class Voice:
 
 
 def _choose(options: Namespace) -> dict[str, Path | None]:
-    """Return the files of the voices that are there and chosen, by name; None of the demo voice."""
     chosen = {}
     for name in options.only or _VOICES:
         path = None if (place := _VOICES[name]) is None else options.assets / place
@@ -129,7 +128,6 @@ def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
 
 
 def _contestants(voice: Voice, settings: Settings) -> list[Contestant]:
-    """Return FP32 and all candidates; those that were made before are in the folder of work."""
     kinds: dict[str, Any] = dict.fromkeys(_STOCK, "peer") | dict.fromkeys(_OURS, "scheme")
     made = [
         make_contestant(kind, name, voice.files, settings.work, voice.calibration)
@@ -162,7 +160,6 @@ def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings)
 
 
 def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings: Settings) -> Row:
-    """Return the row of a candidate without its speed."""
     seconds = candidate.cost.seconds if candidate.cost else None
     row = Row(kind=candidate.kind, name=candidate.name, seconds=seconds, error=candidate.error)
     if candidate.error is not None:
@@ -191,7 +188,6 @@ def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings:
 
 
 def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings) -> Run:
-    """Return pairs of audio, with everything that is observed of them."""
     models: Any = None  # nobody asks for their words and times
     store = Store(settings.work / settings.processor.name)
     if voice.clips:

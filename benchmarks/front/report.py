@@ -8,6 +8,8 @@ from statistics import median
 from textwrap import shorten
 from typing import Any
 
+import numpy as np
+
 from benchmarks.report import COLORS, MISSING, render, write_report
 from tts_compress.evaluation.formatting import signed
 from tts_compress.recipes.formats import Quality
@@ -130,55 +132,33 @@ def _draw(voices: Sequence[VoiceFigures], pyplot: Any) -> Any:
     figure, panels = pyplot.subplots(
         1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
     )
-    names = list(dict.fromkeys(row.name for voice in voices for row in voice.rows))
-    markers = {name: _MARKERS[index % len(_MARKERS)] for index, name in enumerate(names)}
-    shown: dict[str, Any] = {}
     for voice, panel in zip(voices, panels[0], strict=True):
-        _draw_voice(voice, panel, markers)
-        handles, labels = panel.get_legend_handles_labels()
-        shown = dict(zip(labels, handles, strict=True)) | shown
+        points = [(1.0, 0.0)]
+        panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
+        for marker, row in zip(_MARKERS, voice.rows, strict=False):
+            if row.timing is None or row.metrics is None:
+                continue
+            distortion = row.metrics["distortion"]
+            points.append((row.timing["ratio_median"], distortion["value"]))
+            arms = [
+                np.abs(np.subtract(ends or (point, point), point))[:, None]
+                for point, ends in zip(
+                    points[-1], (row.timing["interval"], distortion["interval"]), strict=True
+                )
+            ]
+            label = ("onnxruntime " if row.kind == "peer" else "") + _label(row.name)
+            look = {"fmt": marker, "color": COLORS[row.kind], "linewidth": 0.8, "label": label}
+            panel.errorbar(*points[-1], xerr=arms[0], yerr=arms[1], **look)
+        panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
+        for name, bound in _BOUNDS.items():
+            panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
+            panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
+        panel.set_yscale("symlog", linthresh=0.5)
+        panel.set(title=voice.name, xlabel="times faster than FP32", xlim=(0, None))
+        panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
     panels[0][0].set_ylabel("distortion (1: telephone coding)")
-    figure.legend(shown.values(), shown, loc="outside right upper", frameon=False, fontsize=8)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
-
-
-def _draw_voice(voice: VoiceFigures, panel: Any, markers: dict[str, str]) -> None:
-    points = [(1.0, 0.0)]
-    panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
-    for row in voice.rows:
-        distortion = (row.metrics or {}).get("distortion")
-        if row.timing is None or distortion is None:
-            continue
-        x, y = point = (row.timing["ratio_median"], distortion["value"])
-        points.append(point)
-        panel.errorbar(
-            *point,
-            xerr=_arms(x, row.timing["interval"]),
-            yerr=_arms(y, distortion["interval"]),
-            fmt=markers[row.name],
-            color=COLORS[row.kind],
-            linewidth=0.8,
-            label=("onnxruntime " if row.kind == "peer" else "") + _label(row.name),
-        )
-    panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
-    for name, bound in _BOUNDS.items():
-        panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
-        panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
-    panel.set_yscale("symlog", linthresh=0.5)
-    ticks = [0, 0.25, 0.5, 1, 2, 4, 8, 16]
-    panel.set_yticks(ticks, [str(tick) for tick in ticks])
-    panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
-    panel.set_xlim(left=0)
-    panel.set_xlabel("times faster than FP32")
-    panel.set_title(voice.name, fontsize=10)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _arms(value: float, interval: Sequence[float] | None) -> list[list[float]] | None:
-    """Return the lengths of an error bar below and above a value."""
-    if interval is None:
-        return None
-    return [[max(0.0, value - interval[0])], [max(0.0, interval[1] - value)]]
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

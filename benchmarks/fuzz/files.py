@@ -171,7 +171,6 @@ def _read_npz(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _module() -> tuple[Any, bytes]:
-    """Return a module, and the file of its compressed form."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Conv1d(64, 64, 3)).eval()
     with TemporaryDirectory() as folder:
@@ -200,7 +199,6 @@ def _read_safetensors(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _pickled(*, zipped: bool, settings: bool) -> bytes:
-    """Return what torch saves of tensors, or of tensors and settings, as a training does."""
     file, weight = io.BytesIO(), torch.ones(4, 8)
     content: dict[str, Any] = {"a": weight, "b": weight[1:, ::2]}
     if settings:

@@ -100,7 +100,6 @@ _LAYERS: tuple[Callable[[random.Random, int], Any], ...] = (
 
 
 def _call(folder: Path, dice: random.Random) -> object:
-    """Compress a module, call it as the original, and sometimes from its file."""
     torch.manual_seed(dice.randrange(1 << 30))
     torch.set_num_threads(1)
     channels, scheme = dice.choice((16, 24, 64)), dice.choice(untrained_schemes("module"))

@@ -148,7 +148,6 @@ _LAYERS: tuple[_Layer, ...] = (*_WEIGHTED, _normalize, _attend, _activate)
 
 
 def _write(folder: Path, dice: random.Random) -> None:
-    """Write a graph of one to four layers at any opset, and two calls of it."""
     builder = _Builder(dice.choice(_OPSETS), dice)
     channels, name = builder.channels, "x"
     layers = [dice.choice(_WEIGHTED), *dice.choices(_LAYERS, k=dice.choice((0, 1, 2, 3)))]
@@ -163,7 +162,6 @@ def _write(folder: Path, dice: random.Random) -> None:
 
 
 def _compare(folder: Path, dice: random.Random) -> object:
-    """Compress the graph, open the artifact as a user does, and compare what both return."""
     source, scheme = folder / "graph.onnx", dice.choice(untrained_schemes("onnx"))
     feeds = {"x": np.load(folder / "calls.npz")["0/x"]}
     expected = _run(source, feeds)

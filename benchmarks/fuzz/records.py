@@ -49,7 +49,6 @@ composition = "s"
 
 
 def _write_suite(folder: Path, dice: random.Random) -> None:
-    """Write a suite of few texts, some of which differ in case, spaces and marks only."""
     rows = []
     for _ in range(dice.choice((1, 2, 4, 11, 12, 24))):
         text = dice.choice(_TEXTS) if dice.random() < 0.3 else f"Again {'na' * dice.randrange(40)}"
@@ -86,7 +85,6 @@ def _judge_suite(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
-    """Return a plan, its units, and the files of the results that a merge reads, by key."""
     with TemporaryDirectory() as place:
         path = Path(place) / "plan.toml"
         path.write_text(
@@ -113,7 +111,6 @@ def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
 
 
 def _write_results(folder: Path, dice: random.Random) -> None:
-    """Write the results of a sweep, one of which is changed, and what lies beside them."""
     _, _, files = _sweep()
     changed = dice.choice(sorted(files))
     (folder / "units").mkdir()
@@ -167,8 +164,6 @@ def _space() -> Any:
 
 
 def _explored(folder: Path, trials: int) -> Any:
-    """Return the points of a study whose choices cost what their formats say."""
-
     def measure(choice: Any) -> Any:
         harm = sum(value != "float32" for value in choice.values())
         share = 0.1 * harm
@@ -187,7 +182,6 @@ def _study() -> bytes:
 
 
 def _write_study(folder: Path, dice: random.Random) -> None:
-    """Write a study's changed log; sometimes a lock that a killed process left."""
     rows = _study().splitlines()
     if dice.random() < 0.7:
         index = dice.randrange(len(rows))

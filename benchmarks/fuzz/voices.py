@@ -38,7 +38,6 @@ _OTHERS: Mapping[type, tuple[Any, ...]] = {
 
 @cache
 def _graphs() -> dict[str, bytes]:
-    """Return the files of a graph of features and one that makes audio of them in rounds."""
     numbers = np.random.default_rng(0)
 
     def weight(*shape: int) -> Any:
@@ -79,7 +78,6 @@ def _graphs() -> dict[str, bytes]:
 
 
 def _write(folder: Path, dice: random.Random) -> None:
-    """Write the voice with up to three values of its contract changed."""
     for name, graph in _graphs().items():
         (folder / name).write_bytes(graph)
     table = tomllib.loads(Path(__file__).with_name("contract.toml").read_text("utf-8"))
@@ -117,7 +115,6 @@ def _toml(value: Any) -> str:
 
 
 def _speak(folder: Path, dice: random.Random) -> object:
-    """Let the voice speak; sometimes compress it and let both speak."""
     voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
     if voice.speakers and dice.random() < 0.5:
         voice = voice.speaking_as(Speaking(speaker=dice.choice(list(voice.speakers))))

@@ -93,7 +93,6 @@ def bench_network(name: str, choice: Choice) -> Result:
 def _make(
     network: Network, root: nn.Module, choice: Choice
 ) -> tuple[dict[str, Step], dict[str, dict[str, Any]]]:
-    """Return the function that runs each contestant, and its sizes or its error."""
     runs: dict[str, Step] = {}
     sizes: dict[str, dict[str, Any]] = {}
     with torch.inference_mode(), TemporaryDirectory() as folder:

@@ -50,7 +50,6 @@ def _make() -> nn.Module:
 
 
 def _write_tokenizer(path: Path, rows: int) -> None:
-    """Write a tokenizer of the text's own pieces."""
     import tokenizers
 
     starts = range(0, len(_TEXT), _LETTERS_PER_TOKEN)
@@ -65,7 +64,6 @@ def _write_tokenizer(path: Path, rows: int) -> None:
 
 
 def _speaking(seconds: float) -> Call:
-    """Return a call of `generate_audio_stream`, for as many seconds of speech."""
     from tts_compress.models.pocket.network import quiet
 
     def call(root: Any) -> Step:
@@ -105,7 +103,6 @@ def _decoding(root: Any) -> Step:
 
 
 def _stepping(positions: int, *, rounded: bool) -> Call:
-    """Return a call of the language model after many positions, with a cache in FP32 or INT8."""
     from tts_compress.models.pocket.network import official
 
     states, attention = official("modules.stateful_module"), official("modules.attention")

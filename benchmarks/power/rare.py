@@ -88,11 +88,11 @@ def draw(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> tuple[Integ
         differences = differences + random.binomial(np.broadcast_to(words, shape), loss.rate)
     else:
         lost = random.random(shape if loss.struck == "utterances" else (*shape[:2], 1)) < loss.rate
-        differences = np.where(lost, words - understood_errors(data)[rows], differences)
+        differences = np.where(lost, words - _understood_errors(data)[rows], differences)
     return differences.sum(2), words[..., 0] * plan.seeds
 
 
-def understood_errors(data: WordErrors) -> Integers:
+def _understood_errors(data: WordErrors) -> Integers:
     """Return the reference's errors with the candidate's seeds, shape `[texts, seeds]`."""
     places = [data.reference.seeds.index(seed) for seed in data.candidate.seeds]
     return np.array(data.reference.errors)[:, places]
@@ -107,7 +107,7 @@ def compare(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> Comparis
     ]
     share = 1.0
     if loss.struck != "words":
-        share -= understood_errors(data).mean(axis=1).sum() / sum(data.words)
+        share -= _understood_errors(data).mean(axis=1).sum() / sum(data.words)
     return Comparisons(
         truth=float(loss.rate * share),
         delta=differences.sum(1) / words.sum(1),
@@ -220,7 +220,6 @@ def _share(gate: Gate, now: list[Any], before: list[Any]) -> float:
 
 
 def _dealt(values: Values, plan: Plan, seed: int) -> Iterator[Mapping[str, Any]]:
-    """Yield reports' distortion where both sides are renderings of the reference."""
     random = np.random.default_rng(seed)
     count = len(values.takes)
     chosen = random.random((plan.comparisons, count)).argsort(axis=1)[:, : plan.texts]

@@ -135,14 +135,12 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
 
 
 def _units(values: Values, measure: str) -> _Floats:
-    """Return what a text's difference is divided by, shape `[texts]`."""
     return np.array(values.units.get(measure, np.ones(len(values.takes))))
 
 
 def _choose(
     count: int, shape: tuple[int, int], random: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """Return places of texts, without replacement where there are enough."""
     if shape[1] <= count:
         return random.random((shape[0], count)).argsort(axis=1)[:, : shape[1]]
     return random.integers(count, size=shape)

@@ -136,7 +136,6 @@ def _analyze(
     store: Store,
     options: EvaluationOptions,
 ) -> dict[str, list[Any]]:
-    """Return what is found in each file, by contestant; equal audio is analyzed once."""
     keys = {name: [audio_sha256(read_wav(path)) for path in own] for name, own in files.items()}
     by_key = {
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
@@ -186,7 +185,6 @@ def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bo
 
 
 def _harm(change: Change, quantity: Quantity) -> tuple[float, float]:
-    """Return the interval with what is worse above zero."""
     if quantity.better == "lower":
         return change.low, change.high
     return -change.high, -change.low

@@ -4,6 +4,7 @@ The networks are those of the package `matcha-tts`; icefall's are copies of them
 operator set and configuration are icefall's.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,41 +29,9 @@ _PHONEMES = (
 )
 _MELS = 80
 
-CONFIG: Mapping[str, Any] = {
-    "encoder": {
-        "n_feats": _MELS,
-        "n_channels": 192,
-        "filter_channels": 768,
-        "filter_channels_dp": 256,
-        "n_heads": 2,
-        "n_layers": 6,
-        "kernel_size": 3,
-        "p_dropout": 0.1,
-        "spk_emb_dim": 64,
-        "n_spks": 1,
-        "prenet": True,
-    },
-    "durations": {"filter_channels_dp": 256, "kernel_size": 3, "p_dropout": 0.1},
-    "decoder": {
-        "channels": [256, 256],
-        "dropout": 0.05,
-        "attention_head_dim": 64,
-        "n_blocks": 1,
-        "num_mid_blocks": 2,
-        "num_heads": 2,
-        "act_fn": "snakebeta",
-    },
-    # HiFi-GAN V2; of the three that sherpa-onnx offers the one of phones.
-    "vocoder": {
-        "resblock": "1",
-        "upsample_rates": [8, 8, 2, 2],
-        "upsample_kernel_sizes": [16, 16, 4, 4],
-        "upsample_initial_channel": 128,
-        "resblock_kernel_sizes": [3, 7, 11],
-        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
-    },
-}
-"""Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py` and jik876/hifi-gan's `config_v2.json`."""
+_FILE = Path(__file__).with_suffix(".json")
+CONFIG: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
+"""Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py`."""
 
 _METADATA = {
     "model_type": "matcha-tts",
@@ -79,7 +48,7 @@ _METADATA = {
 }
 
 
-def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
+def build(folder: Path, config: Mapping[str, Any] = CONFIG, channels: int = 128) -> None:
     """Write both graphs and the table of tokens into a folder."""
     import torch
 
@@ -88,10 +57,7 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
     with imported_in_part(("matcha", "matcha.utils"), _stand_ins()) as imported:
         matcha = imported("matcha.models.matcha_tts").MatchaTTS
         _export_matcha(matcha, folder / f"model-steps-{STEPS}.onnx", config)
-        generator = imported("matcha.hifigan.models").Generator(
-            SimpleNamespace(**config["vocoder"])
-        )
-        _export_vocoder(generator, folder / "hifigan_v2.onnx")
+    _export_vocoder(folder / "hifigan_v2.onnx", channels)
     table = "".join(f"{symbol} {number}\n" for number, symbol in enumerate(_PHONEMES))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
 
@@ -130,14 +96,17 @@ def _export_matcha(kind: Any, path: Path, config: Mapping[str, Any]) -> None:
     _add_metadata(path, _METADATA)
 
 
-def _export_vocoder(generator: Any, path: Path) -> None:
+def _export_vocoder(path: Path, channels: int) -> None:
+    """Write HiFi-GAN V2; of the three that sherpa-onnx offers the one of phones."""
     import torch
 
-    generator.remove_weight_norm()
+    from benchmarks.hifigan import build_generator
+
+    generator = build_generator(channels)
     with torch.no_grad():
         for layer in generator.modules():
             if isinstance(layer, torch.nn.Conv1d | torch.nn.ConvTranspose1d):
-                # The package begins with weights so small that nothing would be heard.
+                # It begins with weights so small that nothing would be heard.
                 torch.nn.init.kaiming_uniform_(layer.weight, a=1.0)
         loudness = generator.eval()(torch.randn(1, _MELS, 50)).square().mean().sqrt()
         generator.conv_post.weight *= 0.1 / loudness
@@ -157,7 +126,6 @@ def _export(
     axes: dict[str, dict[int, str]],
     path: Path,
 ) -> None:
-    """Export a network with the inputs and the output that icefall's has."""
     import torch
 
     class Exported(torch.nn.Module):
@@ -192,16 +160,12 @@ def _stand_ins() -> dict[str, dict[str, Any]]:
             for name, value in values.items():
                 self.register_buffer(name, torch.tensor(value))
 
-    def padding(kernel: int, dilation: int = 1) -> int:
-        return (kernel * dilation - dilation) // 2
-
     logger = {"get_pylogger": logging.getLogger}
     return {
         "matcha.utils": logger,
         "matcha.utils.pylogger": logger,
         "matcha.utils.monotonic_align": {},
         "matcha.models.baselightningmodule": {"BaseLightningClass": Base},
-        "matcha.hifigan.xutils": {"get_padding": padding, "init_weights": lambda _: None},
     }
 
 
@@ -216,7 +180,7 @@ def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
 _SPEC = built(
     f"model-steps-{STEPS}.onnx",
     build,
-    [Path(__file__)],
+    [Path(__file__), _FILE],
     ("matcha-tts", "conformer", "diffusers", "torch"),
     "matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
 )

@@ -171,7 +171,6 @@ def voice_config(quality: str, sample_rate: int, noise_w: float) -> dict[str, An
 
 
 def _make(name: str, folder: Path) -> None:
-    """Write a checkpoint as training does, and let the project export it as users do."""
     import torch
 
     sample_rate, changes = _NETWORKS[name]

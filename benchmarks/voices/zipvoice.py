@@ -36,7 +36,7 @@ _VOCODER = {
 }
 
 
-def build_networks() -> tuple[Any, Any, Any]:
+def _build_networks() -> tuple[Any, Any, Any]:
     """Return the exporter's text encoder and flow, and Vocos, seeded."""
     import torch
 
@@ -60,7 +60,6 @@ def build_networks() -> tuple[Any, Any, Any]:
 
 
 def _vocoder(backbone: Any) -> Any:
-    """Return Vocos of 24 kHz up to its spectra, of which sherpa-onnx makes sound."""
     import torch
 
     class Spectra(torch.nn.Module):
@@ -78,14 +77,14 @@ def _vocoder(backbone: Any) -> Any:
     return Spectra()
 
 
-def build(folder: Path) -> None:
+def _build(folder: Path) -> None:
     """Write the graphs, a table of tokens, a recording of 3 s and what it says."""
     import numpy as np
     import torch
 
     from tts_compress.audio import Audio, write_wav
 
-    text, flow, vocoder = build_networks()
+    text, flow, vocoder = _build_networks()
     ids, frames = torch.ones(1, 40, dtype=torch.int64), torch.randn(1, 200, _BANDS)
     count, one = torch.tensor(100), torch.tensor(1.0)
     time = {0: "N", 1: "T"}
@@ -119,5 +118,5 @@ def _export(network: Any, inputs: Any, axes: Any, path: Path) -> None:
     export_graph(trace(network, tuple(inputs.values())), inputs, axes, path, opset=13)
 
 
-_SPEC = built("text_encoder.onnx", build, [Path(__file__)], ("vocos", "torch"), "vocos==0.1.0")
+_SPEC = built("text_encoder.onnx", _build, [Path(__file__)], ("vocos", "torch"), "vocos==0.1.0")
 VOICES = (BenchVoice(name="zipvoice", spec=_SPEC, held=lambda _: {}),)

@@ -108,7 +108,6 @@ def _compressed(voice: GraphModel, form: str, utterances: int | None) -> GraphMo
 
 
 def _document(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data for JavaScript."""
     stated = {name: getattr(plan, name) for name in ("voices", "ids", "scales", "rounds")}
     feeds = {
         name: {"type": str(v.dtype), "dims": list(v.shape), "data": v.reshape(-1).tolist()}
