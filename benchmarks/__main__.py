@@ -56,8 +56,6 @@ class VoiceResult:
     sample_rate: int
     sha256: str
     sentences: dict[str, int]
-    """Ids that the graph is given, by sentence."""
-
     noise_floor: Fidelity
     """FP32 with one noise against FP32 with another."""
 

@@ -37,7 +37,6 @@ class Clip:
     """Its log mel spectrum, shape `(1, 80, frames)`."""
 
     transcript: str
-    """Its words, normalised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

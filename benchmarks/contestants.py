@@ -22,7 +22,7 @@ from tts_compress.processes import peak_bytes
 PEERS = ("dynamic-quint8", "dynamic-default", "static", "static-conv", "fp16")
 """Keys of `peers.PEER_CALLS`, which loads slowly."""
 
-_COST = "cost.json"
+_COST = "made.json"
 
 _CORES = 2
 """A process that makes a file is confined to."""
@@ -46,8 +46,6 @@ class Contestant:
     """The graph that tokens go into; the others of a chain lie beside it."""
 
     graphs: tuple[str, ...]
-    """Names of all of its graphs."""
-
     cost: MakingCost | None = None
     error: str | None = None
 

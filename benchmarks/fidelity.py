@@ -26,7 +26,6 @@ from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 
 Held = dict[str, "npt.NDArray[np.float64]"]
-"""Values of held tensors, by label."""
 
 _PREFIX = "benchmarks.held."
 _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
@@ -88,13 +87,10 @@ class Fidelity:
     """At FP32's durations and other held tensors; None where it is not finite."""
 
     log_mel_db: float
-    """At the same."""
-
     kept_durations: float | None
     """Share of ids whose predicted duration is FP32's."""
 
     duration_change: float | None
-    """Change of the total, relative to FP32's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

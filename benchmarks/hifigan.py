@@ -26,8 +26,6 @@ class Published:
     """The vocoder as published."""
 
     graph: Path
-    """As ONNX."""
-
     checkpoint: Path
 
 

@@ -24,7 +24,7 @@ from benchmarks.hifigan import (
     runs,
     sound,
 )
-from benchmarks.report import print_report, table
+from benchmarks.report import print_report, render
 from tts_compress.compression import compress, compress_trained
 from tts_compress.environment import describe_environment
 from tts_compress.folders import make_directory
@@ -42,7 +42,6 @@ _FRAMES = 32
 CONTESTANTS = tuple(
     name + end for name in ("min-max", "int8", "int4-weight-only") for end in ("", "-qat")
 )
-"""Ways to compress, each without training and with it."""
 
 
 def _make(
@@ -95,7 +94,6 @@ _RATES = {8: 1e-5, 4: 5e-5}
 steps make them worse."""
 
 _ROUNDS = 20
-"""Rounds in which the vocoders are timed against each other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,15 +101,10 @@ class Result:
     """The distance of one contestant from FP32."""
 
     name: str
+    bits: int
     distance_db: float
-    """Mean log-mel distance on the clips that are held out."""
-
     options: dict[str, Any] | None
-    """Options of the training; None where there was none."""
-
     curve: tuple[tuple[int, float], ...]
-    """The loss on held-out pieces by update."""
-
     time_ratio: float | None = None
     """The time it takes, over that of the same one without training; None of what is that."""
 
@@ -139,6 +132,7 @@ def _measure(options: Namespace, published: Published) -> list[Result]:
         curve = [event for event in read_log(folder) if event["event"] == "held-out"]
         result = Result(
             name=name,
+            bits=_bits(name),
             distance_db=float(np.mean([log_mel_distance(*pair) for pair in pairs])),
             options=training.identity() if name.endswith("-qat") else None,
             curve=tuple((event["step"], event["loss"]) for event in curve),
@@ -172,56 +166,14 @@ def _training(options: Namespace, rate: float) -> TrainingOptions:
     )
 
 
-def _markdown(results: Sequence[Result], options: Namespace) -> list[str]:
-    def share(after: str, before: str) -> float | None:
-        """Return the part of a distance that is left; None where one was not measured."""
-        by_name = {row.name: row.distance_db for row in results}
-        return by_name[after] / by_name[before] if {after, before} <= by_name.keys() else None
-
-    lines = [
-        "# HiFi-GAN V2, trained without data",
-        "",
-        f"Mean log-mel distance to FP32 on {options.clips} recordings that nothing was calibrated "
-        "on or trained on.",
-        "",
-        *table(("", "bits of weights", "dB", "updates", "time, untrained = 1"), map(_row, results)),
-        "",
-    ]
-    if (left := share("int8-qat", "min-max")) is not None:
-        lines.append(f"`int8-qat` recovers {1 - left:.0%} of what plain min-max INT8 loses.")
-    if (left := share("min-max-qat", "min-max")) is not None:
-        lines.append(f"With the very same operators in integers, training recovers {1 - left:.0%}.")
-    if (left := share("int4-weight-only-qat", "int4-weight-only")) is not None:
-        lines.append(f"With four bits for each weight, {left:.0%} of the distance is left.")
-    return [*lines, "", f"Made by `{_command(options)}`."]
-
-
-def _row(row: Result) -> tuple[str, ...]:
-    steps = str(row.options["steps"]) if row.options else ""
-    time = "" if row.time_ratio is None else f"{row.time_ratio:.2f}"
-    return f"`{row.name}`", str(_bits(row.name)), f"{row.distance_db:.3f}", steps, time
-
-
-def _command(options: Namespace) -> str:
-    stated = {"contestants": " ".join(options.contestants), "steps": options.steps}
-    stated |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
-    words = [f"--{name} {value}" for name, value in stated.items()]
-    if not options.learned_ranges:
-        words.append("--no-learned-ranges")
-    return " ".join(["python -m benchmarks.qat", *words])
-
-
 def _draw(results: Sequence[Result], pyplot: Any) -> Any:
     figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for row in results:
         steps, losses = zip(*row.curve, strict=True)
         panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row.name)
-    panel.set_xlabel("updates")
-    panel.set_ylabel("held-out loss over that without training")
-    panel.set_ylim(bottom=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    if results:
-        panel.legend(frameon=False)
+    label = "held-out loss over that without training"
+    panel.set(xlabel="updates", ylabel=label, ylim=(0, None))
+    panel.legend()
     return figure
 
 
@@ -252,7 +204,9 @@ def main(options: Namespace) -> None:
         "contestants": [asdict(row) for row in results],
     }
     trained = [row for row in results if row.curve]
-    lines = _markdown(results, options)
+    distances = {row.name: row.distance_db for row in results}
+    values = {"options": options, "results": results, "distances": distances}
+    lines = render(Path(__file__).with_suffix(".md"), values, {})
     print_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
 
 

@@ -10,10 +10,8 @@ from tts_compress.errors import MissingExtraError
 from tts_compress.terminal import show
 
 MISSING = "\N{EN DASH}"
-"""A cell without a value."""
 
 COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
-"""By kind of contestant."""
 
 
 def write_json(path: Path, document: object) -> Path:

@@ -28,11 +28,7 @@ class Sentence:
     """Input of a voice."""
 
     name: str
-    """Its length in words, such as `5 s`."""
-
     tokens: int
-    """Ids that the graph is given."""
-
     feeds: Feeds
     """Inputs of the first graph, without fed noise, for comparing sounds."""
 

@@ -21,7 +21,6 @@ LATENT, FACTOR, HOP = 24, 6, 512
 """Channels of a latent frame, latent frames that are one, samples of a frame."""
 
 STYLE, STYLE_DP = (50, 256), (8, 16)
-"""Shapes of a voice's two styles."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +294,6 @@ _GRAPHS: dict[str, tuple[Callable[[Sizes], nn.Module], str, str]] = {
     ),
     "vocoder": (_Vocoder, "latent", "wav_tts"),
 }
-"""Networks with the names of their inputs and of their output."""
 
 
 def write_voice(folder: Path, sizes: Sizes, *, seed: int = 0) -> Path:

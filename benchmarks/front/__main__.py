@@ -83,8 +83,6 @@ class Voice:
     files: tuple[Path, ...]
     sample_rate: int
     sentence: Sentence
-    """Is timed."""
-
     calibration: Path | None = None
     clips: Sequence[Clip] = ()
 

@@ -40,13 +40,8 @@ class Row:
     """Rise of the floor of pauses by text; None where the text has no pause."""
 
     moved: Sequence[bool] = ()
-    """True of each text whose timing is another one."""
-
     failed: Sequence[str] = ()
-    """Metrics of the gates that failed."""
-
     timing: dict[str, Any] | None = None
-    """A `benchmarks.timing.Timing`; None where nothing was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +50,7 @@ class VoiceFigures:
 
     name: str
     processor: str
-    """The one that played: `native`, or the name of another."""
-
     size_bytes: int
-    """Size of the voice in FP32."""
-
     suite: str
     texts: Sequence[str]
     environment: dict[str, Any]

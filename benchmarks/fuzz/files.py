@@ -73,7 +73,6 @@ _TOML: dict[str, tuple[str, Any]] = {
     "eval/suites": ("en-quick", read_suite),
     "eval/gates": ("default", lambda path: gate(_shipped_report(), read_gates(path))),
 }
-"""The usual file of each kind, and its reader."""
 
 
 def _write_toml(folder: Path, dice: random.Random) -> None:

@@ -29,8 +29,6 @@ class Kind:
     """Cases of it, in proportion to those of other kinds."""
 
     write: Callable[[Path, random.Random], object]
-    """Writes a mutated case into a folder."""
-
     read: Callable[[Path, random.Random], object]
     """Reads it as a command does; an error of ours is a good end."""
 

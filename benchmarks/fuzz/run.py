@@ -25,7 +25,6 @@ from tts_compress.processes import Answer, Child, ChildEndedError, peak_bytes, s
 from tts_compress.terminal import tell
 
 MOST_BYTES = 2 * 10**9
-"""Memory that a process may take."""
 
 _ADDRESSES = 16 << 30
 """Addresses that a process may reserve, so that a case that wants all memory ends by itself."""
@@ -42,7 +41,6 @@ KINDS: Mapping[str, Kind] = {
     for module in (graphs, operators, modules, voices, records, shell, files)
     for name, kind in module.KINDS.items()
 }
-"""Every kind of input, by name."""
 
 
 class Failure(NamedTuple):
@@ -59,14 +57,9 @@ class Outcome:
     """Results of all cases."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    """Cases by kind."""
-
     refused: Counter[str] = field(default_factory=Counter)
-    """Those that ended in an error of ours."""
-
     failures: list[Failure] = field(default_factory=list)
     peak_bytes: int = 0
-    """Largest resident memory of any process."""
 
 
 def kind_of(seed: int) -> str:

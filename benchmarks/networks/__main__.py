@@ -55,8 +55,6 @@ class Contestant:
     same."""
 
     file_bytes: int | None = None
-    """Size of the saved weights; None for peers, which save none."""
-
     size_ratio: float | None = None
     load_peak_ratio: float | None = None
     """Peak memory of a fresh process that loads them, over the file's bytes."""

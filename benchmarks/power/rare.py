@@ -124,20 +124,12 @@ class Miss:
     seeds: int
     loss: str
     points: float
-    """The true loss in points."""
-
     below: float
     """Share of intervals whose lower end is above the truth."""
 
     above: float
-    """Share whose upper end is below it."""
-
     bound: float
-    """Share of bounds that are below it."""
-
     median: float
-    """Median of the bounds, in points."""
-
     demanded: bool
     """False for a loss that the suite cannot show."""
 

@@ -36,7 +36,6 @@ ALARMS = (0.02, 0.075)
 then no test has exactly 5 %: by signs, five have 6 % and four none below 12 %."""
 
 LIMITS = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
-"""The same in per cent, in words."""
 
 BATCH = 250
 """Comparisons whose resamples are held in memory at once."""

@@ -35,8 +35,6 @@ class Values(Config):
     suite: str
     seeds: tuple[int, ...] = Field(min_length=1)
     machine: str
-    """Processor, threads and versions."""
-
     units: dict[str, tuple[float, ...]]
     """Per text, what differences are divided by, for `distortion` (decibels that mu-law adds to
     the reference's distance from another rendering) and for `word errors` (words)."""

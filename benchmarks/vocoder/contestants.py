@@ -30,7 +30,6 @@ _FEW = 8
 """Clips that the stock calibrator, which keeps every activation of all of them, observes."""
 
 _ROUNDS = 10
-"""Rounds in which the vocoders are timed against each other."""
 
 
 Make = Callable[[Published, Fold, Path], Vocoder]
@@ -42,8 +41,6 @@ class Contestant(NamedTuple):
 
     kind: Literal["fp32", "ours", "stock"]
     how: str
-    """The call, for the report."""
-
     make: Make
 
 
@@ -54,7 +51,6 @@ class Spoken(NamedTuple):
     """WAV files of the clips, then of the sentences, by contestant; `recording` is among them."""
 
     speed: Mapping[str, float]
-    """FP32's least time over the contestant's, by contestant."""
 
 
 def _int8(published: Published, fold: Fold, folder: Path) -> Vocoder:

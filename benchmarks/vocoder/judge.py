@@ -64,16 +64,11 @@ class Judged:
     """All values, and the recognizer of the words."""
 
     values: Mapping[str, Values]
-    """By contestant."""
-
     words: npt.NDArray[np.int64]
-    """Words of each sentence."""
-
     coded_db: float
     """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""
 
     recognizer: str
-    """Its description, with versions."""
 
     def mean(self, contestant: str, quantity: Quantity) -> float:
         """Return the mean over clips."""
@@ -169,7 +164,6 @@ def _word_errors(sentences: Sequence[Clip], hypotheses: Sequence[str]) -> npt.ND
 _DECIDING = ("distortion_db", "log_mel_db", "dnsmos_overall")
 
 Speed = Mapping[str, float]
-"""FP32's time over the contestant's."""
 
 
 def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bool:

@@ -39,7 +39,6 @@ class BenchVoice:
 
     sentences: Callable[[GraphModel, Lengths], list[Sentence]] = id_sentences
     trained: bool = False
-    """False where the weights are random."""
 
 
 def built(

@@ -36,8 +36,6 @@ class Plan:
     with noise as inputs and the durations of FP32."""
 
     voices: tuple[str, ...]
-    """`fp32` first."""
-
     text: str
     ids: tuple[int, ...]
     scales: tuple[float, ...]
@@ -45,8 +43,6 @@ class Plan:
 
     rounds: int
     feeds: Feeds
-    """Inputs of the fed graphs."""
-
     sounds: Mapping[str, Samples]
     """Output of the fed graphs in onnxruntime here."""
 

@@ -36,13 +36,8 @@ class PlayedVoice(NamedTuple):
     """One voice in a runtime, on one thread."""
 
     sound: Samples
-    """Output of the fed graph."""
-
     seconds: tuple[float, ...]
-    """Times of the runs that were timed."""
-
     samples: tuple[int, ...]
-    """Lengths of what these made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
