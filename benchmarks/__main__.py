@@ -3,18 +3,17 @@
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from benchmarks.command import Add, command, positive
-from benchmarks.contestants import PEERS, Contestant, MakingCost, fp32_contestant, make_contestant
-from benchmarks.fidelity import Fidelity, Spoken, compare, speak
+from benchmarks.contestants import PEERS, Contestant, fp32_contestant, make_contestant
+from benchmarks.fidelity import Fidelity, compare, speak
 from benchmarks.report import MISSING, print_report, render
-from benchmarks.sentences import Lengths, Sentence
+from benchmarks.sentences import Lengths
 from benchmarks.timing import Plan, Timing, measure_memory, time_in_turns
 from benchmarks.voices import VOICES, open_voice, usual_voices
-from benchmarks.voices.voice import BenchVoice
 from tts_compress.artifact import sha256_of
 from tts_compress.environment import describe_environment
 from tts_compress.errors import TTSCompressError
@@ -23,43 +22,6 @@ from tts_compress.progress import Progress
 from tts_compress.recipes.formats import Quality, find_scheme
 from tts_compress.recipes.recipe import schemes_of
 from tts_compress.terminal import progress_bars
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContestantResult:
-    """One contestant on one voice."""
-
-    kind: str
-    name: str
-    error: str | None = None
-    size_bytes: int = 0
-    size_ratio: float = 0.0
-    making: MakingCost | None = None
-    peak_bytes: int = 0
-    """Of a process that synthesizes the longest sentence."""
-
-    fidelity: Fidelity | None = None
-    timings: tuple[Timing, ...] = ()
-
-    @property
-    def label(self) -> str:
-        """Its name in tables."""
-        return ("onnxruntime " if self.kind == "peer" else "") + self.name
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoiceResult:
-    """All contestants on one voice; the first is FP32."""
-
-    name: str
-    weights: Literal["random", "trained"]
-    sample_rate: int
-    sha256: str
-    sentences: dict[str, int]
-    noise_floor: Fidelity
-    """FP32 with one noise against FP32 with another."""
-
-    contestants: tuple[ContestantResult, ...]
 
 
 def _distance(fidelity: Fidelity | None) -> str:
@@ -86,46 +48,46 @@ def _mega(count: int, digits: int = 0) -> str:
     return f"{count / 1e6:.{digits}f}"
 
 
-@dataclass(frozen=True, slots=True)
-class _Reference:
-    """A voice in FP32, and what it spoke."""
-
-    voice: BenchVoice
-    contestant: Contestant
-    sentences: Sequence[Sentence]
-    spoken: Sequence[Spoken]
-
-
-def _bench_voice(name: str, options: Namespace, progress: Progress) -> VoiceResult:
+def _bench_voice(name: str, options: Namespace, progress: Progress) -> dict[str, Any]:
     work = options.output / "work"
     kind, voice = VOICES[name], open_voice(name, work / "voices")
     lengths = Lengths(seconds=tuple(options.seconds), tokens=tuple(options.tokens))
     plan = Plan(threads=tuple(options.threads), rounds=options.rounds, warm_ups=2)
     sentences = kind.sentences(voice, lengths)
-    contestants = _make_all(voice, options, work / name, progress)
-    path = contestants[0].path
-    spoken = speak(path, sentences, kind)
-    reference = _Reference(kind, contestants[0], sentences, spoken)
-    results = []
-    for done, contestant in enumerate(contestants, 1):
-        results.append(_measure(contestant, reference))
+    fp32, *others = contestants = _make_all(voice, options, work / name, progress)
+    spoken = speak(fp32.path, sentences, kind)
+    rows, running = [], []
+    for done, one in enumerate(contestants, 1):
+        row: dict[str, Any] = {"kind": one.kind, "name": one.name, "error": one.error}
+        try:
+            if one.error is None:
+                row |= {"size_bytes": one.size_bytes(), "making": one.cost}
+                row["size_ratio"] = fp32.size_bytes() / one.size_bytes()
+                row["peak_bytes"] = measure_memory(one, sentences[-1])
+                other = one in others and speak(one.path, sentences, kind, spoken)
+                row["fidelity"] = compare(spoken, other) if other else None
+                running.append((one, row))
+        except TTSCompressError as error:
+            if one == fp32:
+                raise
+            row["error"] = str(error)
+        rows.append(row)
         progress.advance(f"{name}: compare", done, len(contestants))
-    sound = [index for index, result in enumerate(results) if result.error is None]
-    running = [contestants[index] for index in sound]
-    timings = time_in_turns(running, sentences, voice.sample_rate, plan, progress)
-    for index, timing in zip(sound, timings, strict=True):
-        results[index] = replace(results[index], timings=tuple(timing))
-    floor = compare(spoken, speak(path, sentences, kind, spoken, noise=1))
-    return VoiceResult(
-        name=name,
-        weights="trained" if kind.trained else "random",
-        sample_rate=voice.sample_rate,
-        sha256=sha256_of(path),
-        sentences={sentence.name: sentence.tokens for sentence in sentences},
+    timed = [one for one, _ in running]
+    timings = time_in_turns(timed, sentences, voice.sample_rate, plan, progress)
+    for (_, row), timing in zip(running, timings, strict=True):
+        row["timings"] = timing
+    floor = compare(spoken, speak(fp32.path, sentences, kind, spoken, noise=1))
+    return {
+        "name": name,
+        "weights": "trained" if kind.trained else "random",
+        "sample_rate": voice.sample_rate,
+        "sha256": sha256_of(fp32.path),
+        "sentences": {sentence.name: sentence.tokens for sentence in sentences},
         # Other noise alone shows nothing about durations: FP32 rounds its own.
-        noise_floor=replace(floor, kept_durations=None, duration_change=None),
-        contestants=tuple(results),
-    )
+        "noise_floor": replace(floor, kept_durations=None, duration_change=None),
+        "contestants": rows,
+    }
 
 
 def _make_all(
@@ -147,25 +109,6 @@ def find_schemes(family: str, options: Namespace) -> list[str]:
     if options.schemes is not None:
         return [name for name in options.schemes if name.partition("@")[0] in names]
     return [name for name in names if options.train or not find_scheme(name).trained]
-
-
-def _measure(contestant: Contestant, fp32: _Reference) -> ContestantResult:
-    result = ContestantResult(kind=contestant.kind, name=contestant.name, making=contestant.cost)
-    if contestant.error is not None:
-        return replace(result, error=contestant.error)
-    is_fp32, size = contestant.kind == "reference", contestant.size_bytes()
-    try:
-        peak = measure_memory(contestant, fp32.sentences[-1])
-        fidelity = None
-        if not is_fp32:
-            spoken = speak(contestant.path, fp32.sentences, fp32.voice, fp32.spoken)
-            fidelity = compare(fp32.spoken, spoken)
-    except TTSCompressError as error:
-        if is_fp32:
-            raise
-        return replace(result, error=str(error))
-    ratio = fp32.contestant.size_bytes() / size
-    return replace(result, size_bytes=size, size_ratio=ratio, peak_bytes=peak, fidelity=fidelity)
 
 
 def _options(add: Add) -> None:
@@ -198,14 +141,14 @@ def main(options: Namespace) -> int:
     document = {
         "environment": describe_environment(),
         "rounds": options.rounds,
-        "voices": [asdict(voice) for voice in voices],
+        "voices": voices,
         "format_version": 3,
     }
     filters = {"distance": _distance, "speed": _speed, "mega": _mega}
     lines = render(Path(__file__).with_name("bench.md"), {"voices": voices}, filters)
     print_report(options.output / "bench", document, lines)
-    ours = [c for voice in voices for c in voice.contestants if c.kind == "scheme"]
-    return 1 if any(contestant.error for contestant in ours) else 0
+    ours = [row for voice in voices for row in voice["contestants"] if row["kind"] == "scheme"]
+    return 1 if any(row["error"] for row in ours) else 0
 
 
 if __name__ == "__main__":

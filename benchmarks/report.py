@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ COLORS = {"reference": "#333333", "peer": "#8a8f98", "scheme": "#0a7d5a"}
 def write_json(path: Path, document: object) -> Path:
     """Write a document and the folder it lies in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomically(path, json.dumps(document, indent=2) + "\n")
+    write_text_atomically(path, json.dumps(document, indent=2, default=asdict) + "\n")
     return path
 
 

@@ -128,8 +128,8 @@ def main(options: Namespace) -> int:
         missed = [row for plan in rare.PLANS for row in rare.misses(data, plan)]
         passed = [row for plan in rare.PLANS for row in rare.passing(data, sound, plan, shipped)]
         rates = [rare.rate_misses(*size) for size in rare.RATE_SIZES]
-    losses: dict[str, list[Any]] = {"misses": missed, "gates": passed, "rates": rates}
-    demanded = [row.bound for row in missed if row.demanded]
+    losses = {"misses": missed, "gates": passed, "rates": rates}
+    demanded = [row["bound"] for row in missed if row["demanded"]]
     show(*map(_line, sizes), f"bounds below a rare loss: at most {share(max(demanded))}")
     command = (
         f"python -m benchmarks.power --comparisons {options.comparisons} "
@@ -139,8 +139,12 @@ def main(options: Namespace) -> int:
     for model in ("reference", "candidate"):
         del source[model]["errors"]
     # Neither file depends on the machine.
-    document = {"command": command, "source": source, "sizes": [asdict(row) for row in sizes]}
-    document |= {name: [asdict(row) for row in rows] for name, rows in losses.items()}
+    document: dict[str, Any] = {
+        "command": command,
+        "source": source,
+        "sizes": [asdict(row) for row in sizes],
+    }
+    document |= losses
     values = {"data": data, "sizes": sizes, "rare": losses, "command": command}
     values |= {"rates": RATES, "limits": LIMITS, "most": rare.MISSES}
     lines = render(Path(__file__).with_name("report.md"), values, {"points": _points})
