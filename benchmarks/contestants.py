@@ -130,14 +130,12 @@ def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
     """Return a digest of everything the file depends on: voice, versions, and the code."""
     packages = [version(package) for package in ("tts-compress", "onnx", "onnxruntime", "numpy")]
     digest = hashlib.sha256(repr([*map(sha256_of, files), kind, name, packages]).encode())
-    library = Path(tts_compress.__file__).parent
     made_by = [Path(__file__).with_name("peers.py")]
     if kind == "scheme":
         digest.update(repr(describe_processor().features).encode())
         folders = ("calib/recipes", "calib/sets")
         made_by = [data_file(kind, each) for kind in folders for each in data_names(kind)]
-        for layer in ("compression", "models", "numerics", "onnx", "qat", "recipes"):
-            made_by += sorted((library / layer).rglob("*.py"))
+        made_by += sorted(Path(tts_compress.__file__).parent.rglob("*.py"))
     for file in made_by:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]

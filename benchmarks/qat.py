@@ -4,7 +4,7 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -96,24 +96,11 @@ steps make them worse."""
 _ROUNDS = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The distance of one contestant from FP32."""
-
-    name: str
-    bits: int
-    distance_db: float
-    options: dict[str, Any] | None
-    curve: tuple[tuple[int, float], ...]
-    time_ratio: float | None = None
-    """The time it takes, over that of the same one without training; None of what is that."""
-
-
 def _bits(name: str) -> int:
     return 4 if name.startswith("int4") else 8
 
 
-def _measure(options: Namespace, published: Published) -> list[Result]:
+def _measure(options: Namespace, published: Published) -> list[dict[str, Any]]:
     torch.set_num_threads(options.threads)  # of teachers, too
     clips = read_clips(options.assets, 2 * options.clips)
     train, held_out = clips[::2], clips[1::2]
@@ -130,15 +117,15 @@ def _measure(options: Namespace, published: Published) -> list[Result]:
             vocoder = vocoders[name] = _make(name, published, train, feeds, run)
         pairs = [(sound(fp32, clip), sound(vocoder, clip)) for clip in held_out]
         curve = [event for event in read_log(folder) if event["event"] == "held-out"]
-        result = Result(
-            name=name,
-            bits=_bits(name),
-            distance_db=float(np.mean([log_mel_distance(*pair) for pair in pairs])),
-            options=training.identity() if name.endswith("-qat") else None,
-            curve=tuple((event["step"], event["loss"]) for event in curve),
-            time_ratio=_time_ratio(vocoders, name, held_out[0]),
-        )
-        show(f"{name}: {result.distance_db:.3f} dB")
+        result = {
+            "name": name,
+            "bits": _bits(name),
+            "distance_db": float(np.mean([log_mel_distance(*pair) for pair in pairs])),
+            "options": training.identity() if name.endswith("-qat") else None,
+            "curve": [(event["step"], event["loss"]) for event in curve],
+            "time_ratio": _time_ratio(vocoders, name, held_out[0]),
+        }
+        show(f"{name}: {result['distance_db']:.3f} dB")
         results.append(result)
     return results
 
@@ -166,11 +153,11 @@ def _training(options: Namespace, rate: float) -> TrainingOptions:
     )
 
 
-def _draw(results: Sequence[Result], pyplot: Any) -> Any:
+def _draw(results: Sequence[dict[str, Any]], pyplot: Any) -> Any:
     figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for row in results:
-        steps, losses = zip(*row.curve, strict=True)
-        panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row.name)
+        steps, losses = zip(*row["curve"], strict=True)
+        panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row["name"])
     label = "held-out loss over that without training"
     panel.set(xlabel="updates", ylabel=label, ylim=(0, None))
     panel.legend()
@@ -201,10 +188,10 @@ def main(options: Namespace) -> None:
     document = {
         "environment": describe_environment(),
         "held_out_clips": options.clips,
-        "contestants": [asdict(row) for row in results],
+        "contestants": results,
     }
-    trained = [row for row in results if row.curve]
-    distances = {row.name: row.distance_db for row in results}
+    trained = [row for row in results if row["curve"]]
+    distances = {row["name"]: row["distance_db"] for row in results}
     values = {"options": options, "results": results, "distances": distances}
     lines = render(Path(__file__).with_suffix(".md"), values, {})
     print_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))

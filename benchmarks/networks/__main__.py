@@ -17,7 +17,7 @@ from benchmarks.command import Add, command
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
 from benchmarks.report import print_report, render, write_json
-from benchmarks.timing import Speed, clocked, speed, take_turns
+from benchmarks.timing import clocked, speed, take_turns
 from tts_compress.artifact import LayerRecord
 from tts_compress.environment import describe_environment
 from tts_compress.errors import MissingExtraError, ModelError
@@ -37,33 +37,12 @@ class Choice:
     schemes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing(Speed):
-    """Times of one call at one number of threads."""
-
-    threads: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """A peer, or a scheme of ours."""
-
-    name: str
-    timings: tuple[Timing, ...] = ()
-    snr_db: float | None = None
-    """SNR of its output against FP32's; weights are random, so only to see that it computes the
-    same."""
-
-    file_bytes: int | None = None
-    size_ratio: float | None = None
-    load_peak_ratio: float | None = None
-    """Peak memory of a fresh process that loads them, over the file's bytes."""
-
-    error: str | None = None
-
-
 def bench_network(name: str, choice: Choice) -> Result:
-    """Build a network and measure every contestant on it."""
+    """Build a network and measure every contestant on it.
+
+    Weights are random: `snr_db`, of outputs against FP32's, only shows that the same is computed.
+    `load_peak_ratio` is the peak memory of a fresh process that loads a file, over its bytes.
+    """
     network = NETWORKS[name]()
     root = network.root()
     runs, sizes = _make(network, root, choice)
@@ -77,14 +56,14 @@ def bench_network(name: str, choice: Choice) -> Result:
             times[threads] = take_turns(timed, rounds=choice.rounds, warm_ups=1, tell=tell)
     contestants = []
     for key in [*runs, *(k for k in sizes if k not in runs)]:
-        own = sizes.get(key, {})
+        own = {"name": key} | sizes.get(key, {})
         if key in runs:
-            own["timings"] = tuple(
-                Timing(threads=threads, **asdict(speed(of[key], of["fp32"])))
+            own["timings"] = [
+                {"threads": threads} | asdict(speed(of[key], of["fp32"]))
                 for threads, of in times.items()
-            )
+            ]
             own["snr_db"] = snr_db(outputs["fp32"], outputs[key])
-        contestants.append(Contestant(name=key, **own))
+        contestants.append(own)
     return result_of(network, root, contestants)
 
 

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import onnx
-from onnx import helper
 
 from benchmarks.voices.voice import DURATIONS, BenchVoice, built, export_graph, imported_in_part
 from tts_compress.errors import ModelError
@@ -92,8 +91,8 @@ def _export_matcha(kind: Any, path: Path, config: Mapping[str, Any]) -> None:
     scale = torch.ones(1)
     inputs = {"x": ids, "x_length": torch.tensor([1000]), "noise_scale": scale}
     axes = {"x": {0: "N", 1: "L"}, "x_length": {0: "N"}, "mel": {0: "N", 2: "L"}}
-    _export(network, speak, inputs | {"length_scale": scale.clone()}, axes, path)
-    _add_metadata(path, _METADATA)
+    inputs |= {"length_scale": scale.clone()}
+    _export(network, speak, inputs, axes, path, _METADATA)
 
 
 def _export_vocoder(path: Path, channels: int) -> None:
@@ -115,8 +114,8 @@ def _export_vocoder(path: Path, channels: int) -> None:
         return generator(mel).clamp(-1, 1).squeeze(1)
 
     axes = {"mel": {0: "N", 2: "L"}, "audio": {0: "N", 1: "L"}}
-    _export(generator, speak, {"mel": torch.ones(1, _MELS, 100)}, axes, path)
-    _add_metadata(path, {"model_type": "hifigan", "sample_rate": "22050", "version": "1"})
+    metadata = {"model_type": "hifigan", "sample_rate": "22050", "version": "1"}
+    _export(generator, speak, {"mel": torch.ones(1, _MELS, 100)}, axes, path, metadata)
 
 
 def _export(
@@ -125,6 +124,7 @@ def _export(
     inputs: dict[str, Any],
     axes: dict[str, dict[int, str]],
     path: Path,
+    metadata: Mapping[str, str],
 ) -> None:
     import torch
 
@@ -136,13 +136,7 @@ def _export(
         def forward(self, *values: Any) -> Any:
             return call(*values)
 
-    export_graph(Exported(), inputs, axes, path, opset=14)
-
-
-def _add_metadata(path: Path, values: Mapping[str, str]) -> None:
-    model = onnx.load(path)
-    helper.set_model_props(model, dict(values))
-    onnx.save(model, path)
+    export_graph(Exported(), inputs, axes, path, 14, metadata)
 
 
 def _stand_ins() -> dict[str, dict[str, Any]]:

@@ -54,8 +54,12 @@ class Durations:
 
     def scale(self, count: int, frames: float) -> float:
         """Return the length scale at which so many ids take so many frames."""
-        ids = self.ids(count)
-        return search_scale(lambda scale: self._frames(ids, scale), frames)
+
+        def frames_at(scale: float) -> float:
+            feeds = _feeds(self.ids(count), (self._noise, scale, 0.0))
+            return float(self._session.run(None, feeds)[0].sum())
+
+        return search_scale(frames_at, frames)
 
     def sentence(self, name: str, count: int, frames: float) -> Sentence:
         """Return so many ids at the length scale at which they take so many frames.
@@ -69,9 +73,6 @@ class Durations:
             feeds=_feeds(ids, (self._noise, scale, self._duration_noise)),
             request=run_request(_feeds(ids, (self._noise, scale, 0.0))),
         )
-
-    def _frames(self, ids: Sequence[int], scale: float) -> float:
-        return float(self._session.run(None, _feeds(ids, (self._noise, scale, 0.0)))[0].sum())
 
 
 def _feeds(ids: Sequence[int], scales: tuple[float, float, float]) -> Feeds:

@@ -85,6 +85,7 @@ def export_graph(
     axes: Mapping[str, Mapping[int, str]],
     path: Path,
     opset: int = 17,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Export a network; its outputs are the names that have dynamic axes and are no inputs."""
     import torch
@@ -99,6 +100,10 @@ def export_graph(
         output_names=[name for name in axes if name not in inputs],
         dynamic_axes=axes,
     )
+    if metadata:
+        graph = onnx.load(path)
+        onnx.helper.set_model_props(graph, dict(metadata))
+        onnx.save(graph, path)
 
 
 @contextmanager

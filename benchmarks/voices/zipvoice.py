@@ -8,9 +8,6 @@ PYTHONPATH. Inputs and outputs are those of its `onnx_export.py`, and sizes thos
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import helper
-
 from benchmarks.voices.voice import BenchVoice, built, export_graph, imported_in_part
 
 _SYMBOLS, _BANDS, _RATE = 360, 100, 24_000
@@ -97,11 +94,8 @@ def _build(folder: Path) -> None:
     axes = {name: time for name in (*names, "v")}  # noqa: C420  torch changes each
     _export(flow, inputs, axes, folder / "fm_decoder.onnx")
     axes = {name: {0: "N", 2: "T"} for name in ("mels", "mag", "x", "y")}
-    path = folder / "vocos_24khz.onnx"
-    export_graph(vocoder, {"mels": frames.transpose(1, 2)}, axes, path)
-    graph = onnx.load(path)
-    helper.set_model_props(graph, _VOCODER)
-    onnx.save(graph, path)
+    mels, path = {"mels": frames.transpose(1, 2)}, folder / "vocos_24khz.onnx"
+    export_graph(vocoder, mels, axes, path, metadata=_VOCODER)
     table = "".join(f"{chr(0x4E00 + number)}\t{number}\n" for number in range(_SYMBOLS))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
     noise = np.random.default_rng(0).standard_normal(3 * _RATE, np.float32) * np.float32(0.1)
