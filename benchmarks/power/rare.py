@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan
+from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan, choose
 from benchmarks.sound.analysis import DISTORTION, Values, deal
 from tts_compress.evaluation.gates import Gate, Gates
 from tts_compress.evaluation.intervals import loss_bounds, paired_intervals, rate_bound
@@ -82,7 +82,7 @@ def draw(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> tuple[Integ
     """Return differences and words `[N, B]` of the candidate without direction, and with losses."""
     random = np.random.default_rng(seed)
     shape = (plan.comparisons, plan.texts, plan.seeds)
-    texts = random.random((plan.comparisons, len(data.words))).argsort(axis=1)[:, : plan.texts]
+    texts = choose(len(data.words), shape[:2], random)
     order = random.random((*shape[:2], len(data.candidate.seeds))).argsort(axis=2)[..., : shape[2]]
     rows = texts[..., None], order
     words = np.array(data.words)[texts][..., None]
@@ -188,8 +188,7 @@ def _share(gate: Gate, now: list[Any], before: list[Any]) -> float:
 
 def _dealt(values: Values, plan: Plan, seed: int) -> Iterator[Mapping[str, Any]]:
     random = np.random.default_rng(seed)
-    count = len(values.takes)
-    chosen = random.random((plan.comparisons, count)).argsort(axis=1)[:, : plan.texts]
+    chosen = choose(len(values.takes), (plan.comparisons, plan.texts), random)
     sums = deal(values, DISTORTION, chosen, random)
     assert sums is not None, "values have takes"
     units = np.array(values.units[DISTORTION])[chosen]

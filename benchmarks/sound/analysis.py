@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError
 
-from benchmarks.power.simulate import share_outside
+from benchmarks.power.simulate import choose, share_outside
 from tts_compress.config import Config, describe_problems
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.intervals import paired_interval
@@ -115,7 +115,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
     }
     nothing: dict[str, dict[int, float]] = {"other seeds": {}, "sign flips": {}}
     for texts in plan.texts:
-        chosen = _choose(len(units), (plan.alarms, texts), random)
+        chosen = choose(len(units), (plan.alarms, texts), random)
         pooled = np.stack([rows.mean(1) for rows in differences.values()])
         kind = random.integers(len(pooled), size=(plan.alarms, 1))
         signs = random.choice((-1.0, 1.0), chosen.shape)
@@ -134,14 +134,6 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
 
 def _units(values: Values, measure: str) -> _Floats:
     return np.array(values.units.get(measure, np.ones(len(values.takes))))
-
-
-def _choose(
-    count: int, shape: tuple[int, int], random: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    if shape[1] <= count:
-        return random.random((shape[0], count)).argsort(axis=1)[:, : shape[1]]
-    return random.integers(count, size=shape)
 
 
 def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Generator) -> Finding:
