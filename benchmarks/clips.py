@@ -60,11 +60,7 @@ def read_clips(assets: Path, most: int) -> list[Clip]:
 
 
 def read_sentences(most: int) -> list[Clip]:
-    """Return up to so many texts of `en-full`, spoken by the demo voice.
-
-    A recognizer needs many words to tell two vocoders apart, and 32 recordings have 574. The
-    vocoder was trained on neither this voice nor these texts.
-    """
+    """Return texts of `en-full`, spoken by the demo voice."""
     suite, voice = read_suite("en-full"), load("demo")
     clips = []
     for index, item in enumerate(suite.utterances[:most]):
@@ -81,10 +77,7 @@ def _clip(name: str, samples: Samples, transcript: str) -> Clip:
 
 
 def split(clips: Sequence[Clip], sentences: Sequence[Clip] = ()) -> tuple[Fold, Fold]:
-    """Return two folds: each half of the recordings is judged by what the other calibrated.
-
-    So is one half of the sentences, which calibrate nothing.
-    """
+    """Return two folds: each half is judged by what the other calibrated."""
     odd, even = clips[::2], clips[1::2]
     return (
         Fold(calibration=odd, judged=[*even, *sentences[1::2]]),
@@ -104,10 +97,7 @@ def write_feeds(path: Path, clips: Sequence[Clip]) -> Path:
 
 
 def mel_spectrogram(samples: Any) -> Any:
-    """Return what the published models were trained on, of samples in [-1, 1].
-
-    Shape `(1, 80, frames)`, FP32, logarithmic.
-    """
+    """Return log mel spectra `(1, 80, frames)` in FP32 of samples in [-1, 1]."""
     padded = np.pad(samples, (_FFT - _HOP) // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_HOP]
     spectra = np.fft.rfft(frames * np.hanning(_FFT + 1)[:-1], axis=1)

@@ -43,11 +43,7 @@ class Command:
 def command(
     name: str, options: Callable[[Add], None], label: str = "bench"
 ) -> Callable[[Callable[[Namespace], int | None]], Command]:
-    """Make a function a benchmark's program.
-
-    The function measures, reports, and returns the exit code where that is not 0; its docstring is
-    the summary in `--help`.
-    """
+    """Make a function, whose docstring is its help, a program."""
     return lambda run: Command(name, label, options, run)
 
 

@@ -67,11 +67,7 @@ def make_contestant(
     work: Path,
     calibration: Path | None = None,
 ) -> Contestant:
-    """Return a contestant, from the folder `work` if all that it depends on is as it was.
-
-    Its maker is a peer or a scheme, which may have a quality as in `int8@good`. The first of the
-    files in FP32 is the graph that tokens go into; a bare graph has a file of inputs, too.
-    """
+    """Return a contestant, which is made again if what it depends on changed."""
     inputs = () if calibration is None else (calibration,)
     folder = work / f"{kind}-{name}-{_key(kind, name, (*files, *inputs))}"
     voice, output = files[0], folder / "files"

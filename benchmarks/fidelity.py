@@ -35,10 +35,7 @@ _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
 def run_held(
     model: onnx.ModelProto, tensors: Mapping[str, str], given: Held | None, feeds: Feeds, spec: str
 ) -> tuple[npt.NDArray[np.float32], Held]:
-    """Return a graph's first output, and what it computed for tensors itself.
-
-    All operators read the tensors' given values, if there are any.
-    """
+    """Return the first output, and what the graph computed for tensors."""
     outputs = [model.graph.output[0].name, *tensors.values()]
     graph = copy_model(model) if given is None else bake(model, tensors, given, spec)
     first, *own = run_session(_expose(graph, tensors.values(), spec), feeds, spec, outputs)

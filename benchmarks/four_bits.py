@@ -1,8 +1,4 @@
-"""Four bits by each algorithm: `python -m benchmarks.four_bits` prints a table as Markdown.
-
-The two linear layers of a transformer's block, with random weights and inputs that vary together,
-are compressed on some batches and judged on others.
-"""
+"""Four bits by each algorithm on a transformer's linear layers, as a table."""
 
 import sys
 from argparse import Namespace

@@ -1,11 +1,7 @@
 """Kill commands at random moments, and run them again: nothing half, and the same results.
 
-    python -m benchmarks.kills --moments 30 --seed 0
-
-Each command runs once undisturbed. Then it is killed (SIGKILL) at moments drawn over that time, and
-run again to its end. What lies in its output after the kill must be whole or absent, its processes
-must be gone, and the second run's result must be the undisturbed one's: the same bytes of an
-artifact, the same report but for times.
+What lies in the output after SIGKILL must be whole or absent, the processes gone, and the second
+run's result that of an undisturbed one: the same bytes, the same report but for times.
 """
 
 import json

@@ -47,10 +47,7 @@ CONTESTANTS = tuple(
 def _make(
     name: str, published: Published, clips: Sequence[Clip], feeds: Path, run: TrainingRun
 ) -> Vocoder:
-    """Return the vocoder that a contestant is, calibrated and trained on clips.
-
-    Feeds are the same clips, as inputs of the graph.
-    """
+    """Return a contestant, calibrated and trained on clips."""
     trained = name.endswith("-qat")
     if name.startswith("int4"):
         original = load_generator(published.checkpoint)

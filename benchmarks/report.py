@@ -28,14 +28,7 @@ def write_report(
     markdown: Sequence[str],
     draw: Callable[[Any], Any] | None = None,
 ) -> list[Path]:
-    """Write a report and return its files.
-
-    Args:
-        stem: Path of the files without their suffixes.
-        document: Content of the `.json`.
-        markdown: Lines of the `.md`.
-        draw: Returns the figure of the `.svg`, given matplotlib's module of functions.
-    """
+    """Write `.json`, `.md` and, if it is drawn, `.svg`; return the paths."""
     # The name of a device may have a dot.
     paths = [stem.with_name(stem.name + suffix) for suffix in (".json", ".md", ".svg")]
     write_json(paths[0], document)
@@ -78,12 +71,6 @@ def share(part: float | None, digits: int = 1) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
-    """Return the lines of a table in Markdown.
-
-    Args:
-        head: Titles of the columns.
-        rows: Texts of the cells.
-        align: `l` or `r` for each of the first columns; the others are aligned to the right.
-    """
+    """Return a table in Markdown, aligned by `l` and `r`, the rest to the right."""
     rule = " | ".join({"l": ":--", "r": "--:"}[side] for side in align.ljust(len(head), "r"))
     return [f"| {' | '.join(head)} |", f"| {rule} |", *(f"| {' | '.join(row)} |" for row in rows)]

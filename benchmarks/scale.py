@@ -1,7 +1,4 @@
-"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster that sleeps.
-
-`python -m benchmarks.scale` replaces each unit by a sleep of measured length.
-"""
+"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster that sleeps."""
 
 import json
 import random
@@ -66,10 +63,7 @@ class SleepingProcess:
 
 
 def _length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
-    """Return the seconds of a unit: around the mean of its kind, the same in every run.
-
-    Voices differ: a quarter more or less, normally distributed.
-    """
+    """Return the seconds of a unit, the same in every run."""
     chance = random.Random(unit.key)  # noqa: S311  no secret
     return lengths[unit.kind] * max(0.2, chance.gauss(1.0, 0.25))
 
@@ -99,10 +93,7 @@ def _make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
 
 
 def _simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dict[str, Any]:
-    """Run a sweep of sleeps on a cluster of this machine; return its size and its efficiency.
-
-    That is the share of the cluster's processor time that was reserved for a running unit.
-    """
+    """Run a sweep of sleeps; return its size and efficiency."""
     import ray
     from ray.cluster_utils import Cluster
 

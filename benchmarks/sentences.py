@@ -55,10 +55,7 @@ def feeds_of(voice: GraphModel, text: str) -> Feeds:
 
 
 def id_sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
-    """Return sentences of random ids for a voice with a contract.
-
-    What the contract adds to them (edges, blanks) is not counted in their names.
-    """
+    """Return sentences of random ids, not counting what a voice's contract adds to them."""
     random = np.random.default_rng(_SEED)
     sentences = []
     for count in lengths.tokens:

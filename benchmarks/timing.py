@@ -109,10 +109,7 @@ def speed(own: Sequence[float], fp32: Sequence[float]) -> Speed:
 def summarize(
     sentence: str, threads: int, runs: tuple[list[float], float], fp32: tuple[list[float], float]
 ) -> Timing:
-    """Return a contestant's timing of a sentence.
-
-    Runs are its times in milliseconds, and the seconds of audio it spoke; likewise those of FP32.
-    """
+    """Return the timing of runs: milliseconds, and seconds of audio."""
     (own, audio_s), (reference, reference_s) = runs, fp32
     return Timing(
         sentence=sentence,

@@ -34,10 +34,7 @@ class Kind:
 
 
 def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:
-    """Return bytes with one to eight places flipped, cut, repeated, replaced or inserted.
-
-    Text stays mostly ASCII, for decoding would refuse nearly every case.
-    """
+    """Return bytes with one to eight places changed; text stays mostly ASCII."""
     changed = bytearray(content)
     for _ in range(dice.choice((1, 1, 2, 8))):
         position = dice.randrange(len(changed) + 1)

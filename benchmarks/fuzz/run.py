@@ -69,11 +69,7 @@ def kind_of(seed: int) -> str:
 
 
 def run_case(seed: int, kind: str, folder: Path) -> bool:
-    """Write and read a case; the same seed gives the same case.
-
-    Returns:
-        True if it was refused by an error of ours that blames the input.
-    """
+    """Write and read a case; return True if an error of ours blamed the input."""
     dice = random.Random(seed)  # noqa: S311
     KINDS[kind].write(folder, dice)
     try:

@@ -153,10 +153,7 @@ def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Ge
 def deal(
     values: Values, measure: str, chosen: npt.NDArray[np.int64], random: np.random.Generator
 ) -> _Floats | None:
-    """Return differences of texts where both sides are the reference, shape as `chosen`.
-
-    None where other seeds were not measured.
-    """
+    """Return differences of the reference from itself, if measured."""
     seeds = len(values.seeds)
     if measure == DISTORTION:
         distances = np.array(values.takes)[chosen]  # [comparisons, texts, renderings, renderings]

@@ -98,10 +98,7 @@ def speak(
     folder: Path,
     progress: Progress,
 ) -> Spoken:
-    """Return the audio of clips and of sentences by each contestant.
-
-    What the folder holds, of an earlier run, is not made again.
-    """
+    """Return the audio of each contestant; what an earlier run left in the folder is kept."""
     both = [*clips, *sentences]
     files = {
         name: [folder / "wav" / name / f"{clip.name}.wav" for clip in both]

@@ -94,10 +94,7 @@ def judge(
     store: Store,
     options: EvaluationOptions,
 ) -> Judged:
-    """Measure all audio: clips by their sound, and sentences, whose files are last, by their words.
-
-    The store keeps values, so that a killed run goes on.
-    """
+    """Measure the sound of clips, and the words of sentences, whose files are last."""
     count = len(clips)
     sound = {name: own[:count] for name, own in files.items()}
     opinions = _analyze(sound, _opinion(options), store, options)

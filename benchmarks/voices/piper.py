@@ -1,7 +1,4 @@
-"""Piper's low, medium and high network with random weights, the demo voice, and their sentences.
-
-These have real phonemes, at a real speaking rate whatever the weights.
-"""
+"""Piper's low, medium and high network with random weights, the demo voice, and their sentences."""
 
 import json
 import shutil
@@ -62,10 +59,7 @@ class Durations:
         return search_scale(frames_at, frames)
 
     def sentence(self, name: str, count: int, frames: float) -> Sentence:
-        """Return so many ids at the length scale at which they take so many frames.
-
-        Timed without random durations, so that every run is equally long.
-        """
+        """Return so many ids of so many frames; runs are equally long."""
         ids, scale = self.ids(count), self.scale(count, frames)
         return Sentence(
             name=name,

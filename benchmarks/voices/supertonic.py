@@ -1,7 +1,4 @@
-"""Supertonic 3 at the size of its published graphs, with random weights.
-
-Its package holds no networks, so they are built as what is published of their structure says.
-"""
+"""Supertonic 3 at the size of its published graphs, with random weights."""
 
 from pathlib import Path
 

@@ -52,10 +52,7 @@ class Plan:
 def write_plan(
     spec: str, folder: Path, *, rounds: int, text: str = TEXT, utterances: int | None = None
 ) -> Plan:
-    """Compress a Piper voice as `int8` in both formats and write what players need.
-
-    It is calibrated on a number of utterances, by default on all of the recipe.
-    """
+    """Compress a Piper voice in both formats; write what players need."""
     original = load(spec)
     if original.family != "piper" or not isinstance(original, GraphModel):
         raise ModelError(f"'{spec}' is no Piper voice, and only these are played here")
