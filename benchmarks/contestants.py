@@ -1,16 +1,17 @@
-"""The files that compete, each made once in a fresh process, which runs this module, and kept."""
+"""The files that compete, each made once in a fresh process, and kept."""
 
 import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
+from multiprocessing import get_context
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import tts_compress
 from tts_compress.artifact import sha256_of, write_text_atomically
@@ -21,6 +22,8 @@ from tts_compress.processes import peak_bytes
 
 PEERS = ("dynamic-quint8", "dynamic-default", "static", "static-conv", "fp16")
 """Keys of `peers.PEER_CALLS`, which loads slowly."""
+
+_Result = TypeVar("_Result")
 
 _COST = "made.json"
 
@@ -76,50 +79,42 @@ def make_contestant(
     if not (folder / _COST).is_file():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        answer = _make([kind, name, str(voice), str(output), *map(str, inputs)])
-        if "error" in answer:
-            return replace(contestant, error=answer["error"])
-        write_text_atomically(folder / _COST, json.dumps(answer))
+        try:
+            cost = in_process(_make, kind, name, voice, output, calibration)
+        except Exception as error:  # the process may die, and a peer fail in any way
+            ours = isinstance(error, TTSCompressError)
+            reason = ("" if ours else f"{type(error).__name__}: ") + first_line(error)
+            return replace(contestant, error=reason)
+        write_text_atomically(folder / _COST, json.dumps(asdict(cost)))
     cost = MakingCost(**json.loads((folder / _COST).read_text(encoding="utf-8")))
     # Some systems have a folder for their graphs.
     [path] = output.rglob(voice.name)
     return replace(contestant, path=path, cost=cost)
 
 
-def _make(arguments: list[str]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "benchmarks.contestants", *arguments]
-    pipe, nothing = subprocess.PIPE, subprocess.DEVNULL
-    process = subprocess.run(command, stdout=pipe, stderr=nothing, text=True, check=False)
-    if process.returncode:
-        return {"error": "its process died"}
-    answer: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
-    return answer
+def in_process(function: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Return what a function returns in a fresh process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
-def main(kind: str, name: str, voice: str, output: str, calibration: str | None = None) -> None:
-    """Make a file; the last line of standard output holds its cost, or why it failed."""
+def _make(kind: str, name: str, voice: Path, output: Path, calibration: Path | None) -> MakingCost:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
     start = perf_counter()
-    try:
-        if kind == "peer":
-            from benchmarks.peers import make_peer
+    if kind == "peer":
+        from benchmarks.peers import make_peer
 
-            make_peer(name, Path(voice), Path(output), Path(calibration) if calibration else None)
-        else:
-            from tts_compress.compression import compress
-            from tts_compress.recipes.recipe import find_recipe
+        make_peer(name, voice, output, calibration)
+    else:
+        from tts_compress.compression import compress
+        from tts_compress.recipes.recipe import find_recipe
 
-            scheme, _, quality = name.partition("@")
-            model = f"onnx:{voice}" if calibration else voice
-            used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
-            compress(model, scheme, calibration=used, quality=quality or None).save(Path(output))
-    except Exception as error:
-        ours = isinstance(error, TTSCompressError)
-        reason = ("" if ours else f"{type(error).__name__}: ") + first_line(error)
-        print(json.dumps({"error": reason}))
-        return
-    print(json.dumps({"seconds": perf_counter() - start, "peak_bytes": peak_bytes()}))
+        scheme, _, quality = name.partition("@")
+        model = f"onnx:{voice}" if calibration else voice
+        used = calibration if calibration and find_recipe("onnx", scheme).calibration else None
+        compress(model, scheme, calibration=used, quality=quality or None).save(output)
+    return MakingCost(seconds=perf_counter() - start, peak_bytes=peak_bytes())
 
 
 def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
@@ -135,7 +130,3 @@ def _key(kind: str, name: str, files: tuple[Path, ...]) -> str:
     for file in made_by:
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

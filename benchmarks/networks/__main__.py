@@ -1,9 +1,7 @@
 """`python -m benchmarks.networks`: every contestant of every network, in turns."""
 
-import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -14,11 +12,12 @@ import torch
 from torch import nn
 
 from benchmarks.command import Add, command
+from benchmarks.contestants import in_process
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
+from benchmarks.networks.load import load_peak
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
-from benchmarks.report import print_report, render, write_json
+from benchmarks.report import print_report, render
 from benchmarks.timing import clocked, speed, take_turns
-from tts_compress.artifact import LayerRecord
 from tts_compress.environment import describe_environment
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.terminal import human_bytes, progress_bars, show
@@ -90,19 +89,11 @@ def _make(
             sizes[scheme] = {
                 "file_bytes": size,
                 "size_ratio": stored_bytes(root) / size,
-                "load_peak_ratio": _load_peak(network.name, path, done.layers) / size,
+                "load_peak_ratio": in_process(load_peak, network.name, path, done.layers) / size,
             }
             path.unlink()
             runs[scheme] = network.call(done.root)
     return runs, sizes
-
-
-def _load_peak(network: str, path: Path, layers: Sequence[LayerRecord]) -> int:
-    """Return the bytes a fresh process grows by at most while it loads saved weights."""
-    listed = write_json(path.with_suffix(".json"), [asdict(layer) for layer in layers])
-    command = [sys.executable, "-m", "benchmarks.networks.load", network, str(path), str(listed)]
-    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return int(run.stdout.split()[-1])
 
 
 def _options(add: Add) -> None:
