@@ -101,6 +101,9 @@ def in_process(function: Callable[..., _Result], *arguments: Any) -> _Result:
 def _make(kind: str, name: str, voice: Path, output: Path, calibration: Path | None) -> MakingCost:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:_CORES])
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):  # tools are talkative
+        os.dup2(nothing, stream)
     start = perf_counter()
     if kind == "peer":
         from benchmarks.peers import make_peer
