@@ -43,7 +43,7 @@ class BenchVoice:
 
 def built(
     graph: str,
-    build: Callable[[Path], None],
+    build: Callable[[Path], object],
     code: Sequence[str | Path],
     packages: Sequence[str],
     install: str = "",
