@@ -1,4 +1,1 @@
-"""`make bench`: FP32, what everybody uses today, and each of our schemes, side by side.
-
-Run as ``python -m benchmarks`` from the repository's root; ``--help`` lists the options.
-"""
+"""`make bench`: FP32, what everybody uses today, and each of our schemes, side by side."""

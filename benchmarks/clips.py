@@ -4,6 +4,7 @@ import csv
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,6 @@ ASSETS = Path(
 
 SAMPLE_RATE = 22_050
 _FFT, _HOP, _BANDS = 1024, 256, 80
-_TOP_MEL = 15 + 27 * np.log(8.0) / np.log(6.4)
-"""8 kHz on Slaney's scale, which is linear below 1 kHz, its mel 15."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,7 +37,6 @@ class Clip:
     """Its log mel spectrum, shape `(1, 80, frames)`."""
 
     transcript: str
-    """Its words, normalised."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +60,7 @@ def read_clips(assets: Path, most: int) -> list[Clip]:
 
 
 def read_sentences(most: int) -> list[Clip]:
-    """Return up to so many texts of `en-full`, spoken by the demo voice.
-
-    A recognizer needs many words to tell two vocoders apart, and 32 recordings have 574. The
-    vocoder was trained on neither this voice nor these texts.
-    """
+    """Return texts of `en-full`, spoken by the demo voice."""
     suite, voice = read_suite("en-full"), load("demo")
     clips = []
     for index, item in enumerate(suite.utterances[:most]):
@@ -83,10 +77,7 @@ def _clip(name: str, samples: Samples, transcript: str) -> Clip:
 
 
 def split(clips: Sequence[Clip], sentences: Sequence[Clip] = ()) -> tuple[Fold, Fold]:
-    """Return two folds: each half of the recordings is judged by what the other calibrated.
-
-    So is one half of the sentences, which calibrate nothing.
-    """
+    """Return two folds: each half is judged by what the other calibrated."""
     odd, even = clips[::2], clips[1::2]
     return (
         Fold(calibration=odd, judged=[*even, *sentences[1::2]]),
@@ -106,10 +97,7 @@ def write_feeds(path: Path, clips: Sequence[Clip]) -> Path:
 
 
 def mel_spectrogram(samples: Any) -> Any:
-    """Return what the published models were trained on, of samples in [-1, 1].
-
-    Shape `(1, 80, frames)`, FP32, logarithmic.
-    """
+    """Return log mel spectra `(1, 80, frames)` in FP32 of samples in [-1, 1]."""
     padded = np.pad(samples, (_FFT - _HOP) // 2, mode="reflect")
     frames = np.lib.stride_tricks.sliding_window_view(padded, _FFT)[::_HOP]
     spectra = np.fft.rfft(frames * np.hanning(_FFT + 1)[:-1], axis=1)
@@ -117,12 +105,10 @@ def mel_spectrogram(samples: Any) -> Any:
     return np.log((_filters() @ magnitudes.T).clip(1e-5)).astype(np.float32)[None]
 
 
+@cache
 def _filters() -> Any:
-    """Return triangular filters of equal area, `(80, 513)`, from 0 to 8 kHz."""
-    mels = np.linspace(0, _TOP_MEL, _BANDS + 2)
-    linear = mels * 200 / 3
-    edges = np.where(mels < 15, linear, 1000 * np.exp((mels - 15) * np.log(6.4) / 27))
-    bins = np.linspace(0, SAMPLE_RATE / 2, _FFT // 2 + 1)
-    rising = (bins - edges[:-2, None]) / np.diff(edges)[:-1, None]
-    falling = (edges[2:, None] - bins) / np.diff(edges)[1:, None]
-    return np.minimum(rising, falling).clip(0) * (2 / (edges[2:] - edges[:-2]))[:, None]
+    """Return Slaney's triangular filters of equal area, `(80, 513)`, from 0 to 8 kHz."""
+    from transformers.audio_utils import mel_filter_bank
+
+    scale = {"norm": "slaney", "mel_scale": "slaney"}
+    return mel_filter_bank(_FFT // 2 + 1, _BANDS, 0.0, 8_000.0, SAMPLE_RATE, **scale).T

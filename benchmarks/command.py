@@ -9,10 +9,8 @@ from typing import Any
 from tts_compress.errors import TTSCompressError
 
 Add = Callable[..., Any]
-"""`add_argument` of a parser."""
 
 _BAD_USE, _INTERRUPTED = 2, 130
-"""Exit codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +18,7 @@ class Command:
     """A benchmark as a program; calling it returns the exit code, 2 for bad input."""
 
     name: str
-    """Its module, after `python -m`."""
-
     label: str
-    """Beginning of error messages."""
-
     options: Callable[[Add], None]
     run: Callable[[Namespace], int | None]
 
@@ -49,11 +43,7 @@ class Command:
 def command(
     name: str, options: Callable[[Add], None], label: str = "bench"
 ) -> Callable[[Callable[[Namespace], int | None]], Command]:
-    """Make a function a benchmark's program.
-
-    The function measures, reports, and returns the exit code where that is not 0; its docstring is
-    the summary in `--help`.
-    """
+    """Make a function, whose docstring is its help, a program."""
     return lambda run: Command(name, label, options, run)
 
 

@@ -23,51 +23,24 @@ from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.models import load
 from tts_compress.onnx.graph import copy_model, rename_read
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.session import Feeds, input_names, open_session, run_session
+from tts_compress.onnx.session import Feeds, open_session, run_session
 
 Held = dict[str, "npt.NDArray[np.float64]"]
-"""Values of held tensors, by label."""
 
 _PREFIX = "benchmarks.held."
 _DTYPES = {"float": "float32", "float16": "float16", "double": "float64"}
 """Names of numpy's types, by the runtime's; the integers have the same."""
 
 
-class HoldingSession:
-    """A graph that returns what it computed for some tensors, and may be given their values.
-
-    The model is changed in place. Of values that are given only their number of axes is taken; None
-    leaves the graph as it is.
-    """
-
-    def __init__(
-        self, model: onnx.ModelProto, tensors: Mapping[str, str], given: Held | None, spec: str
-    ) -> None:
-        self._tensors, self._spec = dict(tensors), spec
-        self._outputs = [model.graph.output[0].name, *tensors.values()]
-        self._held = given is not None
-        self.session = _expose(model, tensors.values(), spec)
-        self._dtypes = _dtypes(self.session)
-        if given is not None:
-            for label, tensor in tensors.items():
-                element = helper.np_dtype_to_tensor_dtype(self._dtypes[tensor])
-                axes = [None] * given[label].ndim
-                value = helper.make_tensor_value_info(_PREFIX + label, element, axes)
-                model.graph.input.append(value)
-            _rename(model, tensors)
-            self.session = open_session(model, spec)
-
-    def run(self, feeds: Feeds, given: Held | None) -> tuple[npt.NDArray[np.float32], Held]:
-        """Return the first output, and what the graph itself computed for the tensors.
-
-        Values of the held tensors are given if the session was made for some.
-        """
-        assert (given is not None) == self._held, "a session is made for held tensors or without"
-        for label, values in (given or {}).items():
-            feeds = feeds | {_PREFIX + label: values.astype(self._dtypes[self._tensors[label]])}
-        first, *own = run_session(self.session, feeds, self._spec, self._outputs)
-        computed = (np.asarray(value, np.float64) for value in own)
-        return np.asarray(first, np.float32), dict(zip(self._tensors, computed, strict=True))
+def run_held(
+    model: onnx.ModelProto, tensors: Mapping[str, str], given: Held | None, feeds: Feeds, spec: str
+) -> tuple[npt.NDArray[np.float32], Held]:
+    """Return the first output, and what the graph computed for tensors."""
+    outputs = [model.graph.output[0].name, *tensors.values()]
+    graph = copy_model(model) if given is None else bake(model, tensors, given, spec)
+    first, *own = run_session(_expose(graph, tensors.values(), spec), feeds, spec, outputs)
+    computed = (np.asarray(value, np.float64) for value in own)
+    return np.asarray(first, np.float32), dict(zip(tensors, computed, strict=True))
 
 
 def bake(
@@ -75,11 +48,13 @@ def bake(
 ) -> onnx.ModelProto:
     """Return a copy of a graph in which tensors have given values for good."""
     copy = copy_model(model)
-    dtypes = _dtypes(_expose(copy_model(model), tensors.values(), spec))
-    for label, tensor in tensors.items():
-        values = given[label].astype(dtypes[tensor])
-        copy.graph.initializer.append(numpy_helper.from_array(values, _PREFIX + label))
-    _rename(copy, tensors)
+    for value in _expose(copy_model(model), tensors.values(), spec).get_outputs():
+        for label in [label for label, tensor in tensors.items() if tensor == value.name]:
+            kind = value.type[len("tensor(") : -1]
+            values = given[label].astype(_DTYPES.get(kind, kind))
+            copy.graph.initializer.append(numpy_helper.from_array(values, _PREFIX + label))
+    for node in copy.graph.node:
+        rename_read(node, {tensor: _PREFIX + label for label, tensor in tensors.items()})
     return copy
 
 
@@ -97,18 +72,6 @@ def _expose(
     return open_session(model, spec)
 
 
-def _dtypes(session: onnxruntime.InferenceSession) -> dict[str, Any]:
-    """Return the dtypes of a session's outputs."""
-    types = {value.name: value.type[len("tensor(") : -1] for value in session.get_outputs()}
-    return {name: np.dtype(_DTYPES.get(kind, kind)) for name, kind in types.items()}
-
-
-def _rename(model: onnx.ModelProto, tensors: Mapping[str, str]) -> None:
-    """Let all operators read the held values."""
-    for node in model.graph.node:
-        rename_read(node, {tensor: _PREFIX + label for label, tensor in tensors.items()})
-
-
 _SENTENCES = 1_000
 """More than are compared; the next noise begins there."""
 
@@ -121,13 +84,10 @@ class Fidelity:
     """At FP32's durations and other held tensors; None where it is not finite."""
 
     log_mel_db: float
-    """At the same."""
-
     kept_durations: float | None
     """Share of ids whose predicted duration is FP32's."""
 
     duration_change: float | None
-    """Change of the total, relative to FP32's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +110,14 @@ def speak(
     model: Any = load(path)
     graph = onnx.load(path)
     tensors, fed = voice.held(graph.graph), feed_noise(graph)
-    session = HoldingSession(fed, tensors, reference[0].own if reference else None, path.name)
-    noises = input_names(session.session)
+    noises = [value.name for value in fed.graph.input]
     spoken = []
     for index, sentence in enumerate(sentences):
         seed = noise * _SENTENCES + index
         held = reference[index].own if reference else None
         # As `synthesize` draws noise for the first call of a text.
-        samples, own = session.run(sentence.feeds | draw_noise(noises, seed=(seed, 0)), held)
+        feeds = sentence.feeds | draw_noise(noises, seed=(seed, 0))
+        samples, own = run_held(fed, tensors, held, feeds, path.name)
         if len(model.parts) > 1:
             # The first graph decides durations; the voice runs the others.
             first = bake(graph, tensors, held or own, path.name)

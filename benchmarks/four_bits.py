@@ -1,8 +1,4 @@
-"""Four bits by each algorithm: `python -m benchmarks.four_bits` prints a table as Markdown.
-
-The two linear layers of a transformer's block, with random weights and inputs that vary together,
-are compressed on some batches and judged on others.
-"""
+"""Four bits by each algorithm on a transformer's linear layers, as a table."""
 
 import sys
 from argparse import Namespace
@@ -42,8 +38,7 @@ class Row(NamedTuple):
     seconds: float
 
 
-def recipe_by(algorithm: Algorithm) -> Recipe:
-    """Return the recipe of linear layers in four bits by an algorithm."""
+def _recipe_by(algorithm: Algorithm) -> Recipe:
     shipped = find_recipe("module", "int4-gptq")
     rules = tuple(rule.model_copy(update={"algorithm": algorithm}) for rule in shipped.component)
     four = tuple(rule for rule in rules if rule.weights == "int4")
@@ -65,7 +60,7 @@ def measure(width: int) -> Iterator[Row]:
     once = EvaluationOptions(timing_runs=1)
     compress(nn.Linear(64, 64), "int8-weight-only")  # imports and allocations count for nobody
     for algorithm in _NAMES:
-        recipe = recipe_by(algorithm)
+        recipe = _recipe_by(algorithm)
         observes = algorithm in (Algorithm.GPTQ, Algorithm.INC_GPTQ)
         start = perf_counter()
         try:

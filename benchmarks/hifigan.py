@@ -8,8 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.utils.parametrizations import weight_norm
 
 from benchmarks.clips import SAMPLE_RATE, Clip
 from benchmarks.timing import clocked, take_turns
@@ -18,11 +16,6 @@ from tts_compress.models import open_model
 from tts_compress.models.base import OnnxGraph
 from tts_compress.onnx.session import open_session
 from tts_compress.terminal import show
-
-_SLOPE = 0.1
-_RATES = (8, 8, 2, 2)
-_TAPS = (3, 7, 11)
-_DILATIONS = (1, 3, 5)
 
 Vocoder = Callable[[Any], Any]
 """Turns log mel spectra into samples, both numpy arrays."""
@@ -33,8 +26,6 @@ class Published:
     """The vocoder as published."""
 
     graph: Path
-    """As ONNX."""
-
     checkpoint: Path
 
 
@@ -83,58 +74,30 @@ def least_times(vocoders: dict[str, Vocoder], clip: Clip, rounds: int) -> dict[s
     return {name: min(times) for name, times in take_turns(timed, rounds=rounds).items()}
 
 
-class _Residual(nn.Module):
-    def __init__(self, channels: int, taps: int) -> None:
-        super().__init__()
+def build_generator(channels: int = 128) -> Any:
+    """Return an untrained generator, of `[B, 80, T]`; by default V2, of 0.9 million weights.
 
-        def layer(dilation: int) -> nn.Module:
-            plain = nn.Conv1d(channels, channels, taps, padding="same", dilation=dilation)
-            normed: nn.Module = weight_norm(plain)
-            return normed
+    It is that of Kong et al. (2020), arXiv 2010.05646; SpeechT5's vocoder is the same.
+    """
+    from transformers import SpeechT5HifiGan, SpeechT5HifiGanConfig
 
-        self.convs1 = nn.ModuleList(layer(dilation) for dilation in _DILATIONS)
-        self.convs2 = nn.ModuleList(layer(1) for _ in _DILATIONS)
+    class Generator(SpeechT5HifiGan):  # type: ignore[misc]  # an untyped class
+        def forward(self, mel: Tensor) -> Any:
+            return super().forward(mel.transpose(1, 2)).unsqueeze(1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        for first, second in zip(self.convs1, self.convs2, strict=True):
-            inner = first(functional.leaky_relu(x, _SLOPE))
-            x = x + second(functional.leaky_relu(inner, _SLOPE))
-        return x
-
-
-class _Generator(nn.Module):
-    """V2 of Kong et al. (2020), arXiv 2010.05646; 0.9 million weights."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        widths = [128 // 2**stage for stage in range(len(_RATES) + 1)]
-        self.conv_pre = weight_norm(nn.Conv1d(80, widths[0], 7, padding=3))
-        self.ups = nn.ModuleList(
-            weight_norm(
-                nn.ConvTranspose1d(
-                    widths[i], widths[i + 1], 2 * rate, stride=rate, padding=rate // 2
-                )
-            )
-            for i, rate in enumerate(_RATES)
-        )
-        self.resblocks = nn.ModuleList(
-            _Residual(width, taps) for width in widths[1:] for taps in _TAPS
-        )
-        self.conv_post = weight_norm(nn.Conv1d(widths[-1], 1, 7, padding=3))
-
-    def forward(self, mel: Tensor) -> Tensor:
-        """Return samples `(B, 1, 256 · T)` of log mel spectra `(B, 80, T)`."""
-        x = self.conv_pre(mel)
-        for stage, up in enumerate(self.ups):
-            x = up(functional.leaky_relu(x, _SLOPE))
-            blocks = self.resblocks[len(_TAPS) * stage : len(_TAPS) * (stage + 1)]
-            x = torch.stack([block(x) for block in blocks]).mean(dim=0)
-        return torch.tanh(self.conv_post(functional.leaky_relu(x)))
+    sizes: dict[str, Any] = {
+        "upsample_rates": [8, 8, 2, 2],
+        "upsample_kernel_sizes": [16, 16, 4, 4],
+    }
+    sizes |= {"upsample_initial_channel": channels}
+    return Generator(SpeechT5HifiGanConfig(normalize_before=False, **sizes)).eval()
 
 
 def load_generator(checkpoint: Path) -> nn.Module:
     """Return the generator of a published V2 checkpoint, in `eval` mode."""
-    network = _Generator()
+    network: nn.Module = build_generator()
+    network.apply_weight_norm()  # type: ignore[operator]
     state = torch.load(checkpoint, map_location="cpu", weights_only=True)["generator"]
-    network.load_state_dict(state)
-    return network.eval()
+    named = {name.replace("ups.", "upsampler."): value for name, value in state.items()}
+    network.load_state_dict(named, strict=False)  # what inputs are normalised by has no effect
+    return network

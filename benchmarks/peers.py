@@ -31,10 +31,7 @@ _UTTERANCES = 8
 
 
 def quantize_observed(graph: Path, output: Path, calls: Iterator[Feeds], **settings: Any) -> None:
-    """Quantize a graph by onnxruntime's `quantize_static`, prepared as its documentation advises.
-
-    Ranges are observed on calls; settings are those that are not left at their defaults.
-    """
+    """Quantize by onnxruntime's `quantize_static`, prepared as it advises."""
     with TemporaryDirectory() as temporary:
         prepared = str(Path(temporary) / "prepared.onnx")
         # Symbolic shape inference fails on VITS.
@@ -89,10 +86,7 @@ PEER_CALLS: dict[str, PeerCall] = {
 
 
 def make_peer(name: str, voice: Path, folder: Path, calibration: Path | None = None) -> None:
-    """Write every graph of a voice, or a bare one, compressed, and the files beside them.
-
-    A bare graph has a file of inputs.
-    """
+    """Write every graph of a voice, or a bare one, compressed, and the files beside them."""
     model = load(voice) if calibration is None else open_model(f"onnx:{voice}")
     assert isinstance(model, OnnxGraph)
     model.save(folder)

@@ -56,7 +56,6 @@ def _append_to_ring(key: Tensor, value: Tensor, state: dict[str, Tensor]) -> Any
 
 
 def _convolve(self: Any, x: Tensor, model_state: Any) -> Tensor:
-    """Return a convolution's frames; the last ones it read go to its state."""
     state = self.init_state(1, 0) if model_state is None else self.get_state(model_state)
     if (count := state["previous"].shape[-1]) == 0:
         return self.conv(x)  # type: ignore[no-any-return]
@@ -70,7 +69,6 @@ def _convolve(self: Any, x: Tensor, model_state: Any) -> Tensor:
 
 
 def _transpose(self: Any, x: Tensor, model_state: Any) -> Tensor:
-    """Return a transposed convolution's frames; what reaches into the next goes to its state."""
     state, y = self.get_state(model_state), self.convtr(x)
     if (count := state["partial"].shape[-1]) == 0:
         return y  # type: ignore[no-any-return]
@@ -252,7 +250,6 @@ def _returned(module: _Stateful) -> dict[str, dict[int, str]]:
 
 
 def _steps(root: Any) -> int:
-    """Return the steps of the codec's transformer in a latent."""
     return int(root.mimi.encoder_frame_rate // root.mimi.frame_rate)
 
 

@@ -6,23 +6,21 @@ trained for some minutes on sentences of the demo voice with pauses between them
 
 import sys
 from argparse import Namespace
-from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from rich.table import Table
 from torch import Tensor
 
-from benchmarks.command import Add, command
-from benchmarks.networks.pocket import build_release
+from benchmarks.command import command
+from benchmarks.networks.pocket import build_release, decode
+from benchmarks.report import table
 from tts_compress import find_recipe, load
-from tts_compress.models.pocket.network import official
+from tts_compress.audio import resample
 from tts_compress.progress import Silent
 from tts_compress.recipes.recipe import Recipe
-from tts_compress.terminal import show
 from tts_compress.torch.convert import convert
 
 _RATE = 24_000
@@ -37,14 +35,13 @@ _QUIET = 10 ** (-70 / 20)
 Samples = npt.NDArray[np.float64]
 
 
-def speech() -> Samples:
+def _speech() -> Samples:
     """Return sentences with pauses, in which there is faint noise."""
-    from scipy.signal import resample_poly
-
     voice: Any = load("demo")
     parts: list[Samples] = []
     for sentence in _SENTENCES:
-        said = resample_poly(voice.synthesize(sentence, seed=0).samples, _RATE, voice.sample_rate)
+        spoken = voice.synthesize(sentence, seed=0)
+        said = resample(spoken.samples, spoken.sample_rate, _RATE).astype(np.float64)
         loud = np.flatnonzero(np.abs(said) > 0.02 * np.abs(said).max())
         said = said[loud[0] : loud[-1]]
         ramp = np.minimum(np.arange(len(said)), np.arange(len(said))[::-1]) / 240
@@ -55,18 +52,7 @@ def speech() -> Samples:
     return samples[: len(samples) // _FRAME * _FRAME]
 
 
-def decode(root: Any, latents: Tensor, at_once: int) -> Tensor:
-    """Return the samples of latents `[1, S, D]`, so many in each call."""
-    states = official("modules.stateful_module")
-    state = states.init_states(root.mimi, 1, sequence_length=16 * latents.shape[1])
-    heard = []
-    for part in torch.split(latents, at_once, 1):
-        heard.append(root.mimi.decode_from_latent(part, state)[0, 0])
-        states.increment_steps(root.mimi, state, increment=16 * part.shape[1])
-    return torch.cat(heard)
-
-
-def train(root: Any, target: Tensor, seconds: float) -> Tensor:
+def _train(root: Any, target: Tensor, seconds: float) -> Tensor:
     """Train the codec's decoder in place, and the latents that it makes a sound of; return them."""
     frames = len(target) // _FRAME
     torch.manual_seed(0)
@@ -104,7 +90,7 @@ def _distance(sound: Tensor, target: Tensor) -> Tensor:
     return total
 
 
-def floors_db(samples: Samples, target: Samples) -> Samples:
+def _floors_db(samples: Samples, target: Samples) -> Samples:
     """Return the level of each octave where the target pauses, relative to its speech, dB."""
     count = len(target) // _WINDOW
     level = np.sqrt(np.square(target[: count * _WINDOW].reshape(count, -1)).mean(1))
@@ -123,7 +109,6 @@ def floors_db(samples: Samples, target: Samples) -> Samples:
 
 
 def _codec_rule(recipe: Recipe, **changes: Any) -> Recipe:
-    """Return a recipe with other conditions on the decoder's convolutions."""
     rules = (
         rule.model_copy(update=changes) if rule.match.startswith("mimi.decoder.") else rule
         for rule in recipe.component
@@ -131,8 +116,7 @@ def _codec_rule(recipe: Recipe, **changes: Any) -> Recipe:
     return recipe.model_copy(update={"component": tuple(rules)})
 
 
-def recipes() -> dict[str, Recipe]:
-    """Return what is compared."""
+def _recipes() -> dict[str, Recipe]:
     int8, bf16 = find_recipe("pocket-tts", "int8"), find_recipe("pocket-tts", "bf16")
     floats: Any = {"weights": "bfloat16", "activations": "bfloat16"}
     return {
@@ -144,33 +128,28 @@ def recipes() -> dict[str, Recipe]:
     }
 
 
-def _options(add: Add) -> None:
-    add("--seconds", type=float, default=420, help="of training (%(default)s)")
-
-
-@command("benchmarks.pocket_pauses", _options)
+@command(
+    "benchmarks.pocket_pauses",
+    lambda add: add("--seconds", type=float, default=420, help="of training (%(default)s)"),
+)
 def main(options: Namespace) -> None:
     """Train a small codec on speech with pauses, and show how the floor of pauses rises."""
-    target = speech()
+    target = _speech()
     root = build_release("english_2m_2026-10")
-    latents = train(root, torch.from_numpy(target).float(), options.seconds)
-    table = Table(title="rise of the floor of pauses, dB, in the octaves from 375 Hz", box=None)
-    for column in ("", "latents a call", "octaves", "most"):
-        table.add_column(column)
+    latents = _train(root, torch.from_numpy(target).float(), options.seconds)
 
     def floors(decoder: Any, at_once: int) -> Samples:
         with torch.no_grad():
-            return floors_db(decode(decoder, latents, at_once).double().numpy(), target)
+            return _floors_db(decode(decoder, latents, at_once).double().numpy(), target)
 
-    plain: Callable[[int], Samples] = lambda at_once: floors(root, at_once)  # noqa: E731
-    show(f"FP32: {np.round(plain(1), 1)} dB relative to speech")
-    for name, recipe in recipes().items():
+    sizes = (1, 4, latents.shape[1])
+    plain = {size: floors(root, size) for size in sizes}
+    rows = []
+    for name, recipe in _recipes().items():
         small = convert(root, recipe, None, progress=Silent()).root
-        for at_once in (1, 4, latents.shape[1]):
-            rise = floors(small, at_once) - plain(at_once)
-            shown = " ".join(f"{octave:.1f}" for octave in rise)
-            table.add_row(name, str(at_once), shown, f"{rise.max():.1f}")
-    show(table)
+        rises = [(floors(small, size) - plain[size]).max() for size in sizes]
+        rows.append([name, *(f"{rise:.1f} dB" for rise in rises)])
+    print("\n".join(table(("latents a call", *map(str, sizes)), rows)))
 
 
 if __name__ == "__main__":

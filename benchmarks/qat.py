@@ -4,7 +4,7 @@ import argparse
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +24,10 @@ from benchmarks.hifigan import (
     runs,
     sound,
 )
-from benchmarks.report import table, write_report
+from benchmarks.report import print_report, render
 from tts_compress.compression import compress, compress_trained
 from tts_compress.environment import describe_environment
+from tts_compress.folders import make_directory
 from tts_compress.numerics.spectra import log_mel_distance
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.qat.trainer import read_log
@@ -38,52 +39,29 @@ _FRAMES = 32
 """Frames of the chunks that the torch module is trained on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """One way to compress the vocoder."""
-
-    name: str
-    bits: int
-    """Bits of the weights; activations have eight where weights have."""
-
-    untrained: str | None = None
-    """The same without training; None where there is none."""
-
-
-CONTESTANTS = (
-    Contestant(name="min-max", bits=8),
-    Contestant(name="min-max-qat", bits=8, untrained="min-max"),
-    Contestant(name="int8", bits=8),
-    Contestant(name="int8-qat", bits=8, untrained="int8"),
-    Contestant(name="int4-weight-only", bits=4),
-    Contestant(name="int4-weight-only-qat", bits=4, untrained="int4-weight-only"),
+CONTESTANTS = tuple(
+    name + end for name in ("min-max", "int8", "int4-weight-only") for end in ("", "-qat")
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """The inputs of all contestants."""
-
-    published: Published
-    train: Sequence[Clip]
-    feeds: Path
-    """The same clips, as inputs of the graph."""
-
-    options: dict[int, TrainingOptions]
-    """Training options by the bits of weights."""
-
-
-def make(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
-    """Return the vocoder that a contestant is."""
-    if contestant.bits == 4:
-        return _in_torch(contestant, work, run)
-    model = open_graph(work.published.graph)
-    if contestant.untrained is None:
-        plain = _plain("int8") if contestant.name == "min-max" else find_recipe("onnx", "int8")
-        return runs(compress(model, "int8", recipe=plain, calibration=work.feeds, quality="fast"))
-    recipe = _plain("int8-qat") if contestant.name == "min-max-qat" else None
-    run = replace(run, options=work.options[8])
-    return runs(compress_trained(model, recipe=recipe, calibration=work.feeds, run=run))
+def _make(
+    name: str, published: Published, clips: Sequence[Clip], feeds: Path, run: TrainingRun
+) -> Vocoder:
+    """Return a contestant, calibrated and trained on clips."""
+    trained = name.endswith("-qat")
+    if name.startswith("int4"):
+        original = load_generator(published.checkpoint)
+        if not trained:
+            return calls(compress(original, "int4-weight-only"))
+        recipe = find_recipe("module", "int4-weight-only")
+        run = replace(run, options=replace(run.options, loss="waveform"))
+        return calls(train_module(original, recipe, _chunks(clips), run=run))
+    model = open_graph(published.graph)
+    scheme = "int8-qat" if trained else "int8"
+    recipe = _plain(scheme) if name.startswith("min-max") else find_recipe("onnx", scheme)
+    if trained:
+        return runs(compress_trained(model, recipe=recipe, calibration=feeds, run=run))
+    return runs(compress(model, "int8", recipe=recipe, calibration=feeds, quality="fast"))
 
 
 def _plain(scheme: str) -> Recipe:
@@ -100,15 +78,6 @@ def _plain(scheme: str) -> Recipe:
     return recipe.model_copy(update=changes | {"float_residuals": False, "format": "qdq"})
 
 
-def _in_torch(contestant: Contestant, work: Work, run: TrainingRun) -> Vocoder:
-    original = load_generator(work.published.checkpoint)
-    if contestant.untrained is None:
-        return calls(compress(original, "int4-weight-only"))
-    recipe = find_recipe("module", "int4-weight-only")
-    run = replace(run, options=replace(work.options[4], loss="waveform"))
-    return calls(train_module(original, recipe, _chunks(work.train), run=run))
-
-
 def _chunks(clips: Sequence[Clip]) -> list[torch.Tensor]:
     return [
         torch.from_numpy(clip.mel[..., start : start + _FRAMES])
@@ -122,70 +91,49 @@ _RATES = {8: 1e-5, 4: 5e-5}
 steps make them worse."""
 
 _ROUNDS = 20
-"""Rounds in which the vocoders are timed against each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The distance of one contestant from FP32."""
-
-    name: str
-    bits: int
-    distance_db: float
-    """Mean log-mel distance on the clips that are held out."""
-
-    options: dict[str, Any] | None
-    """Options of the training; None where there was none."""
-
-    curve: tuple[tuple[int, float], ...]
-    """The loss on held-out pieces by update."""
-
-    time_ratio: float | None = None
-    """The time it takes, over that of the same one without training; None of what is that."""
+def _bits(name: str) -> int:
+    return 4 if name.startswith("int4") else 8
 
 
-def _measure(options: Namespace, published: Published) -> list[Result]:
-    options.output.mkdir(parents=True, exist_ok=True)
+def _measure(options: Namespace, published: Published) -> list[dict[str, Any]]:
     torch.set_num_threads(options.threads)  # of teachers, too
     clips = read_clips(options.assets, 2 * options.clips)
     train, held_out = clips[::2], clips[1::2]
-    work = Work(
-        published=published,
-        train=train,
-        feeds=write_feeds(options.output / "feeds.npz", train),
-        options={bits: _training(options, rate) for bits, rate in _RATES.items()},
-    )
+    make_directory(options.output)
+    feeds = write_feeds(options.output / "feeds.npz", train)
     fp32 = runs(open_graph(published.graph))
     results = []
     vocoders: dict[str, Vocoder] = {}
-    for contestant in CONTESTANTS:
-        if contestant.name not in options.contestants:
-            continue
-        folder = options.output / contestant.name
+    for name in options.contestants:
+        folder = options.output / name
+        training = _training(options, _RATES[_bits(name)])
         with progress_bars() as progress:
-            vocoder = make(contestant, work, TrainingRun(folder=folder, progress=progress))
-        vocoders[contestant.name] = vocoder
-        curve = [e for e in read_log(folder) if e["event"] == "held-out"]
+            run = TrainingRun(folder=folder, progress=progress, options=training)
+            vocoder = vocoders[name] = _make(name, published, train, feeds, run)
         pairs = [(sound(fp32, clip), sound(vocoder, clip)) for clip in held_out]
-        result = Result(
-            name=contestant.name,
-            bits=contestant.bits,
-            distance_db=float(np.mean([log_mel_distance(*pair) for pair in pairs])),
-            options=work.options[contestant.bits].identity() if contestant.untrained else None,
-            curve=tuple((event["step"], event["loss"]) for event in curve),
-            time_ratio=_time_ratio(vocoders, contestant, held_out[0]),
-        )
-        show(f"{result.name}: {result.distance_db:.3f} dB")
+        curve = [event for event in read_log(folder) if event["event"] == "held-out"]
+        result = {
+            "name": name,
+            "bits": _bits(name),
+            "distance_db": float(np.mean([log_mel_distance(*pair) for pair in pairs])),
+            "options": training.identity() if name.endswith("-qat") else None,
+            "curve": [(event["step"], event["loss"]) for event in curve],
+            "time_ratio": _time_ratio(vocoders, name, held_out[0]),
+        }
+        show(f"{name}: {result['distance_db']:.3f} dB")
         results.append(result)
     return results
 
 
-def _time_ratio(vocoders: dict[str, Vocoder], contestant: Contestant, clip: Clip) -> float | None:
+def _time_ratio(vocoders: dict[str, Vocoder], name: str, clip: Clip) -> float | None:
     """Return the time of a trained vocoder over that of the same one without training."""
-    if contestant.untrained not in vocoders:
+    untrained = name.removesuffix("-qat")
+    if name == untrained or untrained not in vocoders:
         return None
     torch.set_num_threads(1)
-    pair = {name: vocoders[name] for name in (contestant.untrained, contestant.name)}
+    pair = {name: vocoders[name] for name in (untrained, name)}
     before, after = least_times(pair, clip, _ROUNDS).values()
     return after / before
 
@@ -202,63 +150,20 @@ def _training(options: Namespace, rate: float) -> TrainingOptions:
     )
 
 
-def _markdown(results: Sequence[Result], options: Namespace) -> list[str]:
-    def share(after: str, before: str) -> float | None:
-        """Return the part of a distance that is left; None where one was not measured."""
-        by_name = {row.name: row.distance_db for row in results}
-        return by_name[after] / by_name[before] if {after, before} <= by_name.keys() else None
-
-    lines = [
-        "# HiFi-GAN V2, trained without data",
-        "",
-        f"Mean log-mel distance to FP32 on {options.clips} recordings that nothing was calibrated "
-        "on or trained on.",
-        "",
-        *table(("", "bits of weights", "dB", "updates", "time, untrained = 1"), map(_row, results)),
-        "",
-    ]
-    if (left := share("int8-qat", "min-max")) is not None:
-        lines.append(f"`int8-qat` recovers {1 - left:.0%} of what plain min-max INT8 loses.")
-    if (left := share("min-max-qat", "min-max")) is not None:
-        lines.append(f"With the very same operators in integers, training recovers {1 - left:.0%}.")
-    if (left := share("int4-weight-only-qat", "int4-weight-only")) is not None:
-        lines.append(f"With four bits for each weight, {left:.0%} of the distance is left.")
-    return [*lines, "", f"Made by `{_command(options)}`."]
-
-
-def _row(row: Result) -> tuple[str, ...]:
-    steps = str(row.options["steps"]) if row.options else ""
-    time = "" if row.time_ratio is None else f"{row.time_ratio:.2f}"
-    return f"`{row.name}`", str(row.bits), f"{row.distance_db:.3f}", steps, time
-
-
-def _command(options: Namespace) -> str:
-    stated = {"contestants": " ".join(options.contestants), "steps": options.steps}
-    stated |= {"batch-size": options.batch_size, "clips": options.clips, "threads": options.threads}
-    words = [f"--{name} {value}" for name, value in stated.items()]
-    if not options.learned_ranges:
-        words.append("--no-learned-ranges")
-    return " ".join(["python -m benchmarks.qat", *words])
-
-
-def _draw(results: Sequence[Result], pyplot: Any) -> Any:
+def _draw(results: Sequence[dict[str, Any]], pyplot: Any) -> Any:
     figure, panel = pyplot.subplots(figsize=(6, 4), layout="constrained")
     for row in results:
-        steps, losses = zip(*row.curve, strict=True)
-        panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row.name)
-    panel.set_xlabel("updates")
-    panel.set_ylabel("held-out loss over that without training")
-    panel.set_ylim(bottom=0)
-    panel.spines[["top", "right"]].set_visible(False)
-    if results:
-        panel.legend(frameon=False)
+        steps, losses = zip(*row["curve"], strict=True)
+        panel.plot(steps, [loss / losses[0] for loss in losses], marker="o", label=row["name"])
+    label = "held-out loss over that without training"
+    panel.set(xlabel="updates", ylabel=label, ylim=(0, None))
+    panel.legend()
     return figure
 
 
 def _options(add: Add) -> None:
-    names = [contestant.name for contestant in CONTESTANTS]
     add("--assets", type=Path, default=ASSETS, metavar="DIR")
-    add("--contestants", nargs="+", choices=names, default=names)
+    add("--contestants", nargs="+", choices=CONTESTANTS, default=CONTESTANTS)
     add("--clips", type=int, default=16, help="of each kind (%(default)s)")
     add("--steps", type=int, default=400, help="(%(default)s)")
     add("--batch-size", type=int, default=4, help="(%(default)s)")
@@ -280,12 +185,13 @@ def main(options: Namespace) -> None:
     document = {
         "environment": describe_environment(),
         "held_out_clips": options.clips,
-        "contestants": [asdict(row) for row in results],
+        "contestants": results,
     }
-    trained = [row for row in results if row.curve]
-    lines = _markdown(results, options)
-    paths = write_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
-    show(*(f"written: {path}" for path in paths))
+    trained = [row for row in results if row["curve"]]
+    distances = {row["name"]: row["distance_db"] for row in results}
+    values = {"options": options, "results": results, "distances": distances}
+    lines = render(Path(__file__).with_suffix(".md"), values, {})
+    print_report(options.report, document, lines, lambda pyplot: _draw(trained, pyplot))
 
 
 if __name__ == "__main__":

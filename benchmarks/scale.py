@@ -1,22 +1,18 @@
-"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster that sleeps.
-
-`python -m benchmarks.scale` replaces each unit by a sleep of measured length.
-"""
+"""The efficiency of a sweep on many workers: the real schedule on a Ray cluster that sleeps."""
 
 import json
 import random
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from statistics import mean
 from tempfile import TemporaryDirectory
-from typing import get_args
+from typing import Any, get_args
 
 from benchmarks.command import Add, command
-from benchmarks.report import write_json
 from tts_compress.errors import TTSCompressError
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.progress import Progress
@@ -44,22 +40,9 @@ _LENGTHS: dict[Kind, float] = {
 """Mean seconds of each unit of a sweep of the demo voice on `en-quick` in four shards; printed by
 `python -m benchmarks.scale --measured OUT` from the log of such a sweep."""
 
-_SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16", "int8-dynamic", "bf16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """Size of a simulated sweep, and of its cluster."""
-
-    voices: int
-    schemes: int
-    shards: int
-    nodes: int
-    processors: int
-    """Processors of each node."""
-
-    pace: float
-    """Seconds of sleep for a second of work: below 1, overheads weigh more than they would."""
+_SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16")
+_SHARDS, _NODES, _PROCESSORS = 4, 4, 4
+"""Of the suite, of the cluster, of each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +51,10 @@ class SleepingProcess:
 
     output: str
     lengths: dict[Kind, float]
-    pace: float
 
     def run(self, unit: Unit, _: Identity) -> Outcome:
         """Sleep."""
-        time.sleep(length_of(unit, self.lengths) * self.pace)
+        time.sleep(_length_of(unit, self.lengths))
         open_results(self.output).files.write(f"units/{unit.key}.zip", b"")
         return Outcome(unit.key, "done")
 
@@ -80,45 +62,28 @@ class SleepingProcess:
         """Do nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """Efficiency of one simulated sweep."""
-
-    units: int
-    wall_s: float
-    busy_s: float
-    """Sleep of all units, each as often as it has processors."""
-
-    efficiency: float
-    """Share of the cluster's processor time that was reserved for a running unit."""
-
-
-def length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
-    """Return the seconds of a unit: around the mean of its kind, the same in every run.
-
-    Voices differ: a quarter more or less, normally distributed.
-    """
+def _length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
+    """Return the seconds of a unit, the same in every run."""
     chance = random.Random(unit.key)  # noqa: S311  no secret
     return lengths[unit.kind] * max(0.2, chance.gauss(1.0, 0.25))
 
 
-def make_tasks(shape: Shape, output: str) -> tuple[OpenPlan, list[Task]]:
-    """Return the units of as many made-up voices."""
+def _make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
     plan = OpenPlan(
         voices=("demo",),
-        schemes=tuple(PlannedScheme(name=name, scheme=name) for name in _SCHEMES[: shape.schemes]),
+        schemes=tuple(PlannedScheme(name=name, scheme=name) for name in _SCHEMES),
         output=output,
         suite=read_suite("en-quick"),
         calibration=None,
         gates=(),
-        shards=shape.shards,
+        shards=_SHARDS,
         unit_hours=1.0,
         settings=Settings(),
         environments={},
     )
     identity = Identity(code="", packages={}, recognizer="", measures={})
     tasks: dict[str, Task] = {}
-    for number in range(shape.voices):
+    for number in range(voices):
         name = f"voice-{number}"
         voice = Opened(spec=name, name=name, family="piper", fingerprint=name)
         for scheme in plan.schemes:
@@ -127,19 +92,19 @@ def make_tasks(shape: Shape, output: str) -> tuple[OpenPlan, list[Task]]:
     return plan, [*tasks.values()]
 
 
-def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Measured:
-    """Run a sweep of sleeps on a cluster of this machine."""
+def _simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dict[str, Any]:
+    """Run a sweep of sleeps; return its size and efficiency."""
     import ray
     from ray.cluster_utils import Cluster
 
     cluster = Cluster()
     try:
-        for _ in range(shape.nodes):
-            cluster.add_node(num_cpus=shape.processors, include_dashboard=False)
+        for _ in range(_NODES):
+            cluster.add_node(num_cpus=_PROCESSORS, include_dashboard=False)
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
-            plan, tasks = make_tasks(shape, output)
-            sleeping = partial(SleepingProcess, output, lengths, shape.pace)
+            plan, tasks = _make_tasks(voices, output)
+            sleeping = partial(SleepingProcess, output, lengths)
             begun = time.monotonic()
             lost = run_units(tasks, (), partial(RayPool, plan, None, sleeping), progress)
             wall = time.monotonic() - begun
@@ -148,41 +113,33 @@ def simulate(shape: Shape, lengths: dict[Kind, float], progress: Progress) -> Me
         ray.shutdown()
         cluster.shutdown()
     assert done == len(tasks), f"{len(tasks) - done} units were lost: {lost}"
-    busy = busy_seconds((task.unit for task in tasks), lengths, shape)
-    total = shape.nodes * shape.processors * wall
-    return Measured(units=len(tasks), wall_s=wall, busy_s=busy, efficiency=busy / total)
-
-
-def busy_seconds(units: Iterable[Unit], lengths: dict[Kind, float], shape: Shape) -> float:
-    """Return the sleep of all units, each as often as it reserves processors."""
-    return sum(
-        length_of(unit, lengths) * shape.pace * (shape.processors if unit.kind == "time" else 1)
-        for unit in units
+    # A timing unit reserves all processors of its node.
+    busy = sum(
+        _length_of(task.unit, lengths) * (_PROCESSORS if task.unit.kind == "time" else 1)
+        for task in tasks
     )
+    efficiency = busy / (_NODES * _PROCESSORS * wall)
+    return {"units": done, "wall_s": wall, "busy_s": busy, "efficiency": efficiency}
 
 
-def measured_lengths(results: Results) -> dict[Kind, float]:
-    """Return the mean seconds of each kind of unit in a sweep's log."""
+def _measured_lengths(results: Results) -> dict[Kind, float]:
     seconds: dict[str, list[float]] = {}
     for executions in results.log(results.keys()).values():
-        for one in executions:
-            if "seconds" in one:
-                seconds.setdefault(one["unit"].split()[0], []).append(one["seconds"])
+        for execution in executions:
+            if "seconds" in execution:
+                kind = execution["unit"].split()[0]
+                seconds.setdefault(kind, []).append(execution["seconds"])
     kinds: tuple[Kind, ...] = get_args(Kind)
     if missing := [kind for kind in kinds if kind not in seconds]:
         raise TTSCompressError(f"the log has no unit of kind {missing[0]!r}; give a finished sweep")
-    return {kind: sum(seconds[kind]) / len(seconds[kind]) for kind in kinds}
+    return {kind: mean(seconds[kind]) for kind in kinds}
 
 
 def _options(add: Add) -> None:
     add("--voices", type=int, default=200)
-    add("--schemes", type=int, default=4)
-    add("--shards", type=int, default=4, help="of the suite (%(default)s)")
-    add("--workers", type=int, default=16, help="of all nodes (%(default)s)")
-    add("--nodes", type=int, default=4, help="of the cluster (%(default)s)")
-    add("--pace", type=float, default=0.05, help="of the sleeps (%(default)s)")
+    pace = "seconds of sleep for one of work (%(default)s): overheads weigh more than they would"
+    add("--pace", type=float, default=0.05, help=pace)
     add("--measured", metavar="OUT", help="a sweep whose units' lengths count")
-    add("--output", type=Path, metavar="JSON")
 
 
 @command("benchmarks.scale", _options, label="scale")
@@ -190,22 +147,12 @@ def main(options: Namespace) -> int:
     """Time a sweep of sleeping units by the real schedule on a Ray cluster."""
     lengths = _LENGTHS
     if options.measured:
-        lengths = measured_lengths(open_results(options.measured))
-    shape = Shape(
-        voices=options.voices,
-        schemes=options.schemes,
-        shards=options.shards,
-        nodes=options.nodes,
-        processors=options.workers // options.nodes,
-        pace=options.pace,
-    )
+        lengths = _measured_lengths(open_results(options.measured))
+    slept: dict[Kind, float] = {kind: options.pace * length for kind, length in lengths.items()}
     with progress_bars() as progress:
-        measured = simulate(shape, lengths, progress)
-    document = {"shape": asdict(shape), "lengths_s": lengths, **asdict(measured)}
-    show(json.dumps(document, indent=2))
-    if options.output:
-        write_json(options.output, document)
-    return 0 if measured.efficiency >= 0.9 else 1
+        measured = _simulate(options.voices, slept, progress)
+    show(json.dumps({"lengths_s": lengths, "pace": options.pace} | measured, indent=2))
+    return 0 if measured["efficiency"] >= 0.9 else 1
 
 
 if __name__ == "__main__":

@@ -28,11 +28,7 @@ class Sentence:
     """Input of a voice."""
 
     name: str
-    """Its length in words, such as `5 s`."""
-
     tokens: int
-    """Ids that the graph is given."""
-
     feeds: Feeds
     """Inputs of the first graph, without fed noise, for comparing sounds."""
 
@@ -59,10 +55,7 @@ def feeds_of(voice: GraphModel, text: str) -> Feeds:
 
 
 def id_sentences(voice: GraphModel, lengths: Lengths) -> list[Sentence]:
-    """Return sentences of random ids for a voice with a contract.
-
-    What the contract adds to them (edges, blanks) is not counted in their names.
-    """
+    """Return sentences of random ids, not counting what a voice's contract adds to them."""
     random = np.random.default_rng(_SEED)
     sentences = []
     for count in lengths.tokens:

@@ -63,16 +63,6 @@ class Timing(Speed):
     runs_ms: tuple[float, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Memory of a fresh process that opens a file and synthesizes the longest sentence once."""
-
-    idle_bytes: int
-    """Before the file was opened."""
-
-    peak_bytes: int
-
-
 def take_turns(
     runs: Mapping[Key, Callable[[], float]],
     *,
@@ -119,10 +109,7 @@ def speed(own: Sequence[float], fp32: Sequence[float]) -> Speed:
 def summarize(
     sentence: str, threads: int, runs: tuple[list[float], float], fp32: tuple[list[float], float]
 ) -> Timing:
-    """Return a contestant's timing of a sentence.
-
-    Runs are its times in milliseconds, and the seconds of audio it spoke; likewise those of FP32.
-    """
+    """Return the timing of runs: milliseconds, and seconds of audio."""
     (own, audio_s), (reference, reference_s) = runs, fp32
     return Timing(
         sentence=sentence,
@@ -167,20 +154,22 @@ def _time(
 
     def run(index: int) -> float:
         sleep(_REST_S)
-        response = _speak(workers[index], sentence)
+        response = workers[index].ask(**sentence.request)
         samples[index] = response["samples"]
-        return response["ms"]
+        spent: float = response["ms"]
+        return spent
 
     runs = {index: partial(run, index) for index in range(len(workers))}
     return take_turns(runs, rounds=plan.rounds, warm_ups=plan.warm_ups, tell=tell), samples
 
 
-def measure_memory(contestant: Contestant, sentence: Sentence) -> Memory:
-    """Return the memory of a fresh process that synthesizes one sentence once, on one thread."""
+def measure_memory(contestant: Contestant, sentence: Sentence) -> int:
+    """Return the peak memory of a fresh process that synthesizes one sentence on one thread."""
     with _new_worker(contestant, 1) as worker:
-        idle = _open(worker, sentence, 1)["idle_bytes"]
-        _speak(worker, sentence)
-        return Memory(idle_bytes=idle, peak_bytes=worker.ask("peak")["peak_bytes"])
+        _open(worker, sentence, 1)
+        worker.ask(**sentence.request)
+        peak: int = worker.ask("peak")["peak_bytes"]
+        return peak
 
 
 def _new_worker(contestant: Contestant, threads: int) -> Worker:
@@ -189,9 +178,5 @@ def _new_worker(contestant: Contestant, threads: int) -> Worker:
     return Worker("model", str(contestant.path), options, shown=contestant.name)
 
 
-def _open(worker: Worker, sentence: Sentence, threads: int) -> dict[str, int]:
-    return worker.ask("open", threads=threads, speaks=sentence.request["do"] == "speak")
-
-
-def _speak(worker: Worker, sentence: Sentence) -> dict[str, float]:
-    return worker.ask(**sentence.request)
+def _open(worker: Worker, sentence: Sentence, threads: int) -> None:
+    worker.ask("open", threads=threads, speaks=sentence.request["do"] == "speak")

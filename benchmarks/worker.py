@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tts_compress.onnx.session import open_session
-from tts_compress.processes import Answer, peak_bytes, serve, status_bytes
+from tts_compress.processes import Answer, peak_bytes, serve
 
 
 class _Host:
@@ -21,17 +21,15 @@ class _Host:
         self._runtime: Any = None
 
     def open(self, threads: int, speaks: bool) -> Answer:
-        """Open it; return the memory before."""
-        if not speaks:
-            idle = status_bytes("VmRSS")
-            self._session = open_session(self._path, self._path.name, threads)
-            return {"idle_bytes": idle}
-        from tts_compress.models import load
+        """Open it."""
+        if speaks:
+            from tts_compress.models import load
 
-        idle = status_bytes("VmRSS")
-        voice: Any = load(self._path)
-        self._runtime = voice.open_runtime(threads=threads)
-        return {"idle_bytes": idle}
+            voice: Any = load(self._path)
+            self._runtime = voice.open_runtime(threads=threads)
+        else:
+            self._session = open_session(self._path, self._path.name, threads)
+        return {}
 
     def run(self, feeds: dict[str, tuple[str, Any]]) -> Answer:
         """Run the graph; each input is a dtype and values."""

@@ -18,7 +18,6 @@ from benchmarks.vocoder import contestants
 from benchmarks.vocoder.contestants import FP32, NAIVE, OURS
 from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity, order_is_shown
 from tests.processors.emulation import NATIVE
-from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models.base import GraphModel
 from tts_compress.progress import Silent
@@ -49,7 +48,6 @@ def _figures(timing: dict[str, object] | None) -> VoiceFigures:
         processor="native",
         size_bytes=10_000_000,
         suite="en-quick",
-        words=False,
         texts=["a", "b", "the | worst", "d"],
         environment={
             "processor": {"model": "CPU", "integer_kernels": "VNNI"},
@@ -89,13 +87,11 @@ def test_voices_that_lack_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixt
     assert json.loads((tmp_path / "voices.json").read_text()) == {"voices": []}
 
 
-def _settings(work: Path, *, words: bool = False) -> Settings:
+def _settings(work: Path) -> Settings:
     suite = read_suite("en-quick")
     few = [text for text in suite.utterances if text.text.startswith(("A thick", "Watch"))]
     return Settings(
         suite=suite.model_copy(update={"utterances": tuple(few), "seeds": (0,)}),
-        gates=read_gates("default"),
-        words=words,
         plan=Plan(threads=(1,), rounds=2, warm_ups=1),
         processor=NATIVE,
         work=work,
@@ -148,10 +144,9 @@ def test_a_vocoder_plays_its_clips(assets: Path, tmp_path: Path) -> None:
         sentence=Sentence(name="s", tokens=0, feeds=feeds, request=run_request(feeds)),
         clips=clips,
     )
-    figures = measure(voice, _same(path), _settings(tmp_path, words=True))
+    figures = measure(voice, _same(path), _settings(tmp_path))
     copy, _ = figures.rows
     assert figures.texts == [clip.name for clip in clips]
-    assert not figures.words, "a vocoder has no words"
     assert copy.metrics is not None
     assert copy.metrics["distortion"]["value"] == 0.0
     assert copy.metrics["duration"]["ratio"] == 1.0

@@ -8,7 +8,8 @@ import pytest
 
 from benchmarks.fuzz import mutate
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
-from benchmarks.fuzz.run import KINDS, Kind, fuzz, kind_of, run_case
+from benchmarks.fuzz.mutate import Kind
+from benchmarks.fuzz.run import KINDS, fuzz, kind_of, run_case
 from tts_compress.errors import QuantizationError
 
 _QUICK = ("onnx", "toml", "manifest", "report", "npz", "checkpoint", "recording")

@@ -1,11 +1,10 @@
-"""`python -m benchmarks.front`: every way to INT8 on voices that nobody here made."""
+"""`python -m benchmarks.front`: every way to INT8 on trained voices, by speed and sound."""
 
 import math
-import re
 import sys
 from argparse import Namespace
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from benchmarks.command import Add, command
 from benchmarks.contestants import Contestant, fp32_contestant, make_contestant
 from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_figures
 from benchmarks.report import write_json
-from benchmarks.sentences import Sentence, feeds_of, run_request, speak_request
+from benchmarks.sentences import Sentence, run_request
 from benchmarks.timing import Plan, time_in_turns
 from benchmarks.voices.piper import make_sentences
 from tests.processors import player
@@ -28,14 +27,14 @@ from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.audio import Audio
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError, TTSCompressError
-from tts_compress.evaluation.gates import Gates, gate, read_gates
+from tts_compress.evaluation.gates import gate, read_gates
 from tts_compress.evaluation.metric import Audios, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
-from tts_compress.evaluation.store import Store, analyze, find_recognizer
+from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.models import load, open_model
+from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.session import Feeds
 from tts_compress.progress import Progress
@@ -44,15 +43,16 @@ from tts_compress.terminal import progress_bars, show
 _STOCK = ("dynamic-quint8", "dynamic-default", "static", "static-conv")
 _OURS = (FASTEST, "int8@good", "int8@high", "int8-weight-only")
 _VOCODER = "hifigan-v2"
-_GIVEN = {
+_VOICES = {
+    "demo": None,
     "hfc": "trained-voices/hfc/hfc.onnx",
     "kristin": "trained-voices/kristin/kristin.onnx",
     _VOCODER: "hifigan-v2-ljspeech/generator_v2.fp32.onnx",
 }
-"""Voices of others, in the folder of assets."""
+"""Files of the voices of others, in the folder of assets."""
 
 _SECONDS = 5.0
-"""Length of the sentence that Piper voices are timed on."""
+"""Length of the sentence that is timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,6 @@ class Settings:
     """How candidates are compared."""
 
     suite: Suite
-    gates: Gates
-    words: bool
     plan: Plan | None
     """None where nothing is timed."""
 
@@ -85,53 +83,29 @@ class Voice:
     files: tuple[Path, ...]
     sample_rate: int
     sentence: Sentence
-    """Is timed."""
-
     calibration: Path | None = None
     clips: Sequence[Clip] = ()
 
 
-def _order(name: str) -> tuple[int, str]:
-    order = ["demo", *_GIVEN]
-    return (order.index(name) if name in order else len(order)), name
+def _choose(options: Namespace) -> dict[str, Path | None]:
+    chosen = {}
+    for name in options.only or _VOICES:
+        path = None if (place := _VOICES[name]) is None else options.assets / place
+        if path is None or path.is_file():
+            chosen[name] = path
+        else:
+            show(f"skipped: '{options.assets}' holds no {place}; name its folder by --assets")
+    return chosen
 
 
-def _choose(options: Namespace) -> dict[str, str]:
-    """Return the specs of the voices that are there and chosen, by name."""
-    specs = {"demo": "demo"}
-    for name, path in _GIVEN.items():
-        if (options.assets / path).is_file():
-            specs[name] = str(options.assets / path)
-        elif not options.only or name in options.only:
-            show(f"skipped: '{options.assets}' holds no {path}; name its folder by --assets")
-    specs |= {re.sub(r"[^\w.-]+", "-", Path(spec).stem): spec for spec in options.voices}
-    return {name: spec for name, spec in specs.items() if not options.only or name in options.only}
-
-
-def _open(name: str, spec: str, settings: Settings, assets: Path) -> Voice:
-    if name == _VOCODER:
-        return _open_vocoder(Path(spec), settings, assets)
-    model = load(spec)
-    if not isinstance(model, GraphModel):
-        raise EvaluationError(f"'{spec}' is no voice in ONNX; give the path of one")
-    return Voice(
-        name=name,
-        files=model.files().weights,
-        sample_rate=model.sample_rate,
-        sentence=_timed_sentence(model, settings.suite),
-    )
-
-
-def _timed_sentence(model: GraphModel, suite: Suite) -> Sentence:
-    """Return a sentence that is as long in every run."""
-    if model.family == "piper":
-        return make_sentences(model, [_SECONDS])[0]
-    texts = sorted((utterance.text for utterance in suite.utterances), key=len)
-    text = texts[len(texts) // 2]
-    feeds = feeds_of(model, text)
-    chained = len(model.parts) > 1
-    request = speak_request(text) if chained else run_request(feeds)
-    return Sentence(name=text, tokens=len(text), feeds=feeds, request=request)
+def _open(name: str, path: Path | None, settings: Settings, assets: Path) -> Voice:
+    if path is not None and name == _VOCODER:
+        return _open_vocoder(path, settings, assets)
+    model = load(path or "demo")
+    assert isinstance(model, GraphModel)
+    [sentence] = make_sentences(model, [_SECONDS])
+    files = model.files().weights
+    return Voice(name=name, files=files, sample_rate=model.sample_rate, sentence=sentence)
 
 
 def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
@@ -151,21 +125,13 @@ def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
     )
 
 
-def _contestants(voice: Voice, settings: Settings, options: Namespace) -> list[Contestant]:
-    """Return FP32 and all candidates; those that were made before are in the folder of work."""
-    contestants = [fp32_contestant(voice.files)]
-    for name in options.candidates:
-        kind: Any = "peer" if name in _STOCK else "scheme"
-        contestant = make_contestant(kind, name, voice.files, settings.work, voice.calibration)
-        contestants.append(contestant)
-    for stated in options.trained:
-        of, _, folder = stated.partition("=")
-        if of == voice.name:
-            model = open_model(folder)
-            scheme = model.manifest.scheme if model.manifest else "given"
-            fp32 = fp32_contestant(model.files().weights)
-            contestants.append(replace(fp32, kind="scheme", name=scheme))
-    return contestants
+def _contestants(voice: Voice, settings: Settings) -> list[Contestant]:
+    kinds: dict[str, Any] = dict.fromkeys(_STOCK, "peer") | dict.fromkeys(_OURS, "scheme")
+    made = [
+        make_contestant(kind, name, voice.files, settings.work, voice.calibration)
+        for name, kind in kinds.items()
+    ]
+    return [fp32_contestant(voice.files), *made]
 
 
 def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings) -> VoiceFigures:
@@ -185,7 +151,6 @@ def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings)
         processor=settings.processor.name,
         size_bytes=reference.size_bytes(),
         suite="LJSpeech" if voice.clips else settings.suite.name,
-        words=settings.words and not voice.clips,
         texts=[clip.name for clip in voice.clips] or spoken,
         environment=describe_environment(),
         rows=rows,
@@ -193,7 +158,6 @@ def measure(voice: Voice, contestants: Sequence[Contestant], settings: Settings)
 
 
 def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings: Settings) -> Row:
-    """Return the row of a candidate without its speed."""
     seconds = candidate.cost.seconds if candidate.cost else None
     row = Row(kind=candidate.kind, name=candidate.name, seconds=seconds, error=candidate.error)
     if candidate.error is not None:
@@ -202,7 +166,9 @@ def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings:
         run = _compare(voice, reference.path, candidate.path, settings)
     except (TTSCompressError, RuntimeError) as error:
         return replace(row, error=str(error).strip().splitlines()[-1])
-    gates = _gates(settings.gates, words=bool(run.hypotheses))
+    gates = read_gates("default")
+    kept = tuple(one for one in gates.gate if "words" not in one.groups)  # none is recognized
+    gates = gates.model_copy(update={"gate": kept})
     wanted = {"pause_floor", "signal", *(g.metric.partition(".")[0] for g in gates.gate)}
     values = {m.name: m.compute(run) for m in find_metrics() if m.name in wanted}
     metrics = {name: v.model_dump(mode="json") for name, v in values.items() if v is not None}
@@ -219,17 +185,9 @@ def _judge(voice: Voice, reference: Contestant, candidate: Contestant, settings:
     )
 
 
-def _gates(gates: Gates, *, words: bool) -> Gates:
-    """Return gates without those on words where nothing was recognized."""
-    kept = tuple(one for one in gates.gate if words or "words" not in one.groups)
-    return gates.model_copy(update={"gate": kept})
-
-
 def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings) -> Run:
-    """Return pairs of audio, with everything that is observed of them."""
     models: Any = None  # nobody asks for their words and times
     store = Store(settings.work / settings.processor.name)
-    heard: Mapping[str, Any] = {}
     if voice.clips:
         played = [_play(graph, voice.clips, store, settings) for graph in (reference, candidate)]
         pairs = [
@@ -239,13 +197,7 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
         models = give_speakers((open_subject(reference, None), open_subject(candidate, None)), None)
         speech = PairedSpeech(models, settings.suite, store, settings.options, None)
         with closing(speech.speak()) as audios:
-            if settings.words:
-                native = replace(settings.options, worker=EvaluationOptions().worker)
-                suite = settings.suite
-                recognizer = find_recognizer(suite.recognizer, suite.language, native)
-                heard = analyze(store, recognizer, audios, native, total=speech.total)
-            else:
-                deque(audios, maxlen=0)
+            deque(audios, maxlen=0)
         pairs = speech.pairs
     return Run(
         suite=settings.suite,
@@ -253,7 +205,7 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
         store=store,
         options=settings.options,
         pairs=pairs,
-        hypotheses={key: settings.suite.normalize(text) for key, text in heard.items()},
+        hypotheses={},
         measured={},
     )
 
@@ -294,16 +246,8 @@ def _pair(index: int, clip: Clip, before: Audio, after: Audio) -> UtterancePair:
 
 
 def _options(add: Add) -> None:
-    add("voices", nargs="*", metavar="VOICE", help="a further one: a path or spec")
-    add("--only", nargs="+", metavar="NAME", help=f"of demo, {', '.join(_GIVEN)}, a further one's")
-    names = (*_STOCK, *_OURS)
-    shown = {"metavar": "NAME", "help": ", ".join(names)}
-    add("--candidates", nargs="+", choices=names, default=names, **shown)
-    add("--trained", nargs="*", default=[], metavar="NAME=DIR", help="artifacts of int8-qat")
-    add("--quality-only", action="store_true", help="time nothing")
+    add("--only", nargs="+", choices=_VOICES, help=", ".join(_VOICES))
     add("--processor", choices=(NATIVE.name, *OLDER), default=NATIVE.name, help="that plays")
-    add("--words", action="store_true", help="gate word errors, too, which takes long to recognize")
-    add("--suite", default="en-quick", help="(%(default)s)")
     add("--texts", type=int, default=24, help="or clips, at most (%(default)s)")
     add("--rounds", type=int, default=30, help="timed runs of each (%(default)s)")
     add("--assets", type=Path, default=ASSETS, metavar="DIR", help="of the voices of others")
@@ -320,28 +264,25 @@ def main(options: Namespace) -> int:
     except NotAvailableError as error:
         raise EvaluationError(str(error)) from error
     figures = options.output / options.processor
-    figures.mkdir(parents=True, exist_ok=True)
-    suite = read_suite(options.suite)
+    suite = read_suite("en-quick")
     few = {"utterances": suite.utterances[: options.texts], "seeds": (0,)}
-    timed = not options.quality_only and options.processor == NATIVE.name
-    for name, spec in _choose(options).items():
+    native = options.processor == NATIVE.name
+    for name, path in _choose(options).items():
         with progress_bars() as progress:
             settings = Settings(
                 suite=suite.model_copy(update=few),
-                gates=read_gates("default"),
-                words=options.words,
-                plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if timed else None,
+                plan=Plan(threads=(1,), rounds=options.rounds, warm_ups=3) if native else None,
                 processor=processor,
                 work=options.output / "work" / name,
                 progress=progress,
             )
-            voice = _open(name, spec, settings, options.assets)
-            measured = measure(voice, _contestants(voice, settings, options), settings)
+            voice = _open(name, path, settings, options.assets)
+            measured = measure(voice, _contestants(voice, settings), settings)
         write_json(figures / f"{name}.json", asdict(measured))
     # Voices of earlier runs stay in the report: each may have a run of its own.
-    paths = sorted(figures.glob("*.json"), key=lambda path: _order(path.stem))
+    paths = [path for name in _VOICES if (path := figures / f"{name}.json").is_file()]
     voices = [VoiceFigures.from_json(path.read_text(encoding="utf-8")) for path in paths]
-    suffix = "" if options.processor == NATIVE.name else f"-{options.processor}"
+    suffix = "" if native else f"-{options.processor}"
     stem = options.report.with_name(options.report.name + suffix)
     show(*(f"written: {path}" for path in write_figures(voices, stem)))
     ours = [row for voice in voices for row in voice.rows if row.kind == "scheme"]

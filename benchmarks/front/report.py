@@ -4,12 +4,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from textwrap import shorten
 from typing import Any
 
 import numpy as np
 
-from benchmarks.report import COLORS, MISSING, table, write_report
+from benchmarks.report import COLORS, MISSING, render, write_report
 from tts_compress.evaluation.formatting import signed
 from tts_compress.recipes.formats import Quality
 
@@ -18,17 +19,6 @@ FASTEST = "int8@fast"
 
 _MARKERS = "osv^DPX*dh"
 _BOUNDS = {quality.value: quality.bound for quality in Quality if quality.bound is not None}
-_HEAD = (
-    "",
-    "smaller",
-    "faster, median (95 %)",
-    "by minima",
-    "distortion (95 %)",
-    "pauses, dB: median, worst",
-    "texts whose timing moved",
-    "gates `default`",
-    "made in",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +40,8 @@ class Row:
     """Rise of the floor of pauses by text; None where the text has no pause."""
 
     moved: Sequence[bool] = ()
-    """True of each text whose timing is another one."""
-
     failed: Sequence[str] = ()
-    """Metrics of the gates that failed."""
-
     timing: dict[str, Any] | None = None
-    """A `benchmarks.timing.Timing`; None where nothing was timed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,15 +50,8 @@ class VoiceFigures:
 
     name: str
     processor: str
-    """The one that played: `native`, or the name of another."""
-
     size_bytes: int
-    """Size of the voice in FP32."""
-
     suite: str
-    words: bool
-    """Word errors are among what is gated."""
-
     texts: Sequence[str]
     environment: dict[str, Any]
     rows: Sequence[Row]
@@ -91,32 +69,12 @@ def write_figures(voices: Sequence[VoiceFigures], stem: Path) -> list[Path]:
     document = {"voices": [asdict(voice) for voice in voices]}
     timed = [voice for voice in voices if any(row.timing for row in voice.rows)]
     draw = (lambda pyplot: _draw(timed, pyplot)) if timed else None
-    return write_report(stem, document, _markdown(voices), draw)
-
-
-def _markdown(voices: Sequence[VoiceFigures]) -> list[str]:
-    bounds = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
-    lines = [
-        "# INT8 on trained voices",
-        "",
-        "Speed is over FP32 in onnxruntime, one thread, each in its own process and in turns. "
-        f"Distortion of 1 is what telephone coding adds; {bounds}. Pauses: by how much their "
-        "floor rises in the worst octave above 500 Hz, median over texts and the worst text. The "
-        "timing of a text moved where its length or that of any of its symbols did. "
-        f"The time of making is also in multiples of `{_label(FASTEST)}`.",
-    ]
-    for voice in voices:
-        words = "with word errors" if voice.words else "without word errors"
-        lines += [
-            "",
-            f"## {voice.name}, {voice.size_bytes / 1e6:.2f} MB in FP32",
-            "",
-            f"{len(voice.texts)} texts of `{voice.suite}`, one seed; gates {words}. Played by "
-            f"{_processor(voice)}.",
-            "",
-            *table(_HEAD, (_cells(row, voice) for row in voice.rows)),
-        ]
-    return [*lines, "", "Made by `make bench-voices`."]
+    promises = ", ".join(f"`{name}` promises {bound}" for name, bound in _BOUNDS.items())
+    filters = {"label": _label, "processor": _processor, "ends": _interval, "pauses": _pauses}
+    filters |= {"gates": _gates, "seconds": _seconds, "ratio": lambda value: f"{value:.2f}×"}
+    shown = {"voices": voices, "bounds": promises}
+    lines = render(Path(__file__).with_name("report.md"), shown, filters)
+    return write_report(stem, document, lines, draw)
 
 
 def _processor(voice: VoiceFigures) -> str:
@@ -128,59 +86,29 @@ def _processor(voice: VoiceFigures) -> str:
     return f"{processor['model']}, {processor['integer_kernels']}; {versions}"
 
 
-def _cells(row: Row, voice: VoiceFigures) -> list[str]:
-    if row.error is not None or row.metrics is None:
-        return [
-            _label(row.name),
-            f"failed: {str(row.error).replace('|', ' ')}",
-            *[""] * (len(_HEAD) - 2),
-        ]
-    return [
-        _label(row.name),
-        f"{row.size_ratio:.2f}×",
-        *_speed(row.timing),
-        _distortion(row.metrics),
-        _pauses(row, voice),
-        str(sum(row.moved)),
-        f"fails: {', '.join(map(_gate, row.failed))}" if row.failed else "passes",
-        _seconds(row, voice),
-    ]
-
-
-def _gate(metric: str) -> str:
-    return metric.removesuffix(".utterances").partition(".interval")[0]
-
-
-def _speed(timing: dict[str, Any] | None) -> tuple[str, str]:
-    if timing is None:
-        return MISSING, MISSING
-    median = f"{timing['ratio_median']:.2f}×{_interval(timing['interval'])}"
-    return median, f"{timing['ratio_min']:.2f}×"
-
-
-def _distortion(metrics: dict[str, Any]) -> str:
-    metric = metrics.get("distortion")
-    return f"{metric['value']:.2f}{_interval(metric['interval'])}" if metric else MISSING
-
-
 def _interval(ends: Sequence[float] | None) -> str:
     # Zero is added because a number that rounds to zero would keep its sign.
     return "" if ends is None else f" ({round(ends[0], 2) + 0:.2f} … {round(ends[1], 2) + 0:.2f})"
 
 
-def _pauses(row: Row, voice: VoiceFigures) -> str:
+def _gates(failed: Sequence[str]) -> str:
+    names = [name.removesuffix(".utterances").partition(".interval")[0] for name in failed]
+    return f"fails: {', '.join(names)}" if names else "passes"
+
+
+def _pauses(row: Row, texts: Sequence[str]) -> str:
     rises = [(rise, index) for index, rise in enumerate(row.rises_db) if rise is not None]
     if not rises:
         return MISSING
     worst, index = max(rises)
-    text = shorten(voice.texts[index].replace("|", " "), 32, placeholder=" …")
-    return f"{signed(float(np.median([r for r, _ in rises])), 1)}, {signed(worst, 1)} ({text})"
+    text = shorten(texts[index].replace("|", " "), 32, placeholder=" …")
+    return f"{signed(median(rise for rise, _ in rises), 1)}, {signed(worst, 1)} ({text})"
 
 
-def _seconds(row: Row, voice: VoiceFigures) -> str:
+def _seconds(row: Row, rows: Sequence[Row]) -> str:
     if row.seconds is None:
         return MISSING
-    fast = next((other.seconds for other in voice.rows if other.name == FASTEST), None)
+    fast = next((other.seconds for other in rows if other.name == FASTEST), None)
     times = "" if fast is None else f" ({row.seconds / fast:.1f}×)"
     return f"{row.seconds:.0f} s{times}"
 
@@ -195,55 +123,33 @@ def _draw(voices: Sequence[VoiceFigures], pyplot: Any) -> Any:
     figure, panels = pyplot.subplots(
         1, len(voices), figsize=(4.4 * len(voices) + 1.6, 4.4), squeeze=False, layout="constrained"
     )
-    names = list(dict.fromkeys(row.name for voice in voices for row in voice.rows))
-    markers = {name: _MARKERS[index % len(_MARKERS)] for index, name in enumerate(names)}
-    shown: dict[str, Any] = {}
     for voice, panel in zip(voices, panels[0], strict=True):
-        _draw_voice(voice, panel, markers)
-        handles, labels = panel.get_legend_handles_labels()
-        shown = dict(zip(labels, handles, strict=True)) | shown
+        points = [(1.0, 0.0)]
+        panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
+        for marker, row in zip(_MARKERS, voice.rows, strict=False):
+            if row.timing is None or row.metrics is None:
+                continue
+            distortion = row.metrics["distortion"]
+            points.append((row.timing["ratio_median"], distortion["value"]))
+            arms = [
+                np.abs(np.subtract(ends or (point, point), point))[:, None]
+                for point, ends in zip(
+                    points[-1], (row.timing["interval"], distortion["interval"]), strict=True
+                )
+            ]
+            label = ("onnxruntime " if row.kind == "peer" else "") + _label(row.name)
+            look = {"fmt": marker, "color": COLORS[row.kind], "linewidth": 0.8, "label": label}
+            panel.errorbar(*points[-1], xerr=arms[0], yerr=arms[1], **look)
+        panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
+        for name, bound in _BOUNDS.items():
+            panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
+            panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
+        panel.set_yscale("symlog", linthresh=0.5)
+        panel.set(title=voice.name, xlabel="times faster than FP32", xlim=(0, None))
+        panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
     panels[0][0].set_ylabel("distortion (1: telephone coding)")
-    figure.legend(shown.values(), shown, loc="outside right upper", frameon=False, fontsize=8)
+    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
     return figure
-
-
-def _draw_voice(voice: VoiceFigures, panel: Any, markers: dict[str, str]) -> None:
-    points = [(1.0, 0.0)]
-    panel.plot(*points[0], "s", color=COLORS["reference"], label="FP32")
-    for row in voice.rows:
-        distortion = (row.metrics or {}).get("distortion")
-        if row.timing is None or distortion is None:
-            continue
-        x, y = point = (row.timing["ratio_median"], distortion["value"])
-        points.append(point)
-        panel.errorbar(
-            *point,
-            xerr=_arms(x, row.timing["interval"]),
-            yerr=_arms(y, distortion["interval"]),
-            fmt=markers[row.name],
-            color=COLORS[row.kind],
-            linewidth=0.8,
-            label=("onnxruntime " if row.kind == "peer" else "") + _label(row.name),
-        )
-    panel.step(*zip(*front(points), strict=True), where="pre", color="#bbbbbb", zorder=0)
-    for name, bound in _BOUNDS.items():
-        panel.axhline(bound, color="#cc6655", linewidth=0.8, linestyle="--", zorder=0)
-        panel.annotate(name, (1.0, bound), xycoords=("axes fraction", "data"), fontsize=8)
-    panel.set_yscale("symlog", linthresh=0.5)
-    ticks = [0, 0.25, 0.5, 1, 2, 4, 8, 16]
-    panel.set_yticks(ticks, [str(tick) for tick in ticks])
-    panel.set_ylim(-0.1, max(2.0, 1.3 * max(y for _, y in points)))
-    panel.set_xlim(left=0)
-    panel.set_xlabel("times faster than FP32")
-    panel.set_title(voice.name, fontsize=10)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _arms(value: float, interval: Sequence[float] | None) -> list[list[float]] | None:
-    """Return the lengths of an error bar below and above a value."""
-    if interval is None:
-        return None
-    return [[max(0.0, value - interval[0])], [max(0.0, interval[1] - value)]]
 
 
 def front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

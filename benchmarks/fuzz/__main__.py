@@ -24,8 +24,7 @@ def _lines(outcome: Outcome) -> Iterator[str]:
     signals = sum(cause.startswith("ended with") for cause in causes)
     yield (
         f"{outcome.cases.total()} cases: {len(causes) - hangs - signals} tracebacks, {hangs} "
-        f"hangs, {signals} signals; peak memory {outcome.peak_bytes / 1e9:.2f} GB; "
-        f"{outcome.seconds:.0f} s"
+        f"hangs, {signals} signals; peak memory {outcome.peak_bytes / 1e9:.2f} GB"
     )
 
 

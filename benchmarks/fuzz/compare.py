@@ -24,11 +24,6 @@ def bits_of(scheme: str) -> int:
     return next((bits for name, bits in _BITS.items() if scheme.startswith(name)), 7)
 
 
-def least_db(scheme: str) -> float:
-    """Return the signal-to-noise ratio that the bits of a scheme leave."""
-    return float(_DB_OF_A_BIT * (bits_of(scheme) - _SPARE_BITS))
-
-
 def ratio_db(before: Any, after: Any) -> float:
     """Return the signal-to-noise ratio of an array where the original is finite."""
     known = np.isfinite(before)
@@ -60,6 +55,6 @@ def check_agreement(
             raise DisagreementError(f"{scheme}: {stated[1]} in place of {stated[0]}")
         if not np.isfinite(after[np.isfinite(before)]).all():
             raise DisagreementError(f"{scheme}: not finite where the original is")
-        ratio, least = ratio_db(before, after), least_db(scheme)
+        ratio, least = ratio_db(before, after), _DB_OF_A_BIT * (bits_of(scheme) - _SPARE_BITS)
         if not ratio >= least and not ratio >= (least := min(least, magnified_db())):
             raise DisagreementError(f"{scheme}: {ratio:.1f} dB, at least {least:.1f}")

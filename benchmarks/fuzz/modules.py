@@ -11,6 +11,7 @@ from torch import nn
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
 from benchmarks.fuzz.graphs import untrained_schemes
+from benchmarks.fuzz.mutate import Kind
 from tts_compress import load_module, save_module
 from tts_compress.compression import compress
 from tts_compress.recipes.recipe import find_recipe
@@ -24,13 +25,13 @@ class _Chain(nn.Module):
     def __init__(self, *steps: Any) -> None:
         super().__init__()
         self.layers = nn.ModuleList(step for step in steps if isinstance(step, nn.Module))
-        self._steps = [s if callable(s) and s not in {*self.layers} else None for s in steps]
+        self._steps = [None if isinstance(step, nn.Module) else step for step in steps]
 
     def forward(self, x: torch.Tensor) -> Any:
         """Return the last output."""
         layers = iter(self.layers)
         for step in self._steps:
-            x = step(x) if step is not None else next(layers)(x)
+            x = (step or next(layers))(x)
         return x
 
 
@@ -39,13 +40,11 @@ def _turned(x: torch.Tensor) -> torch.Tensor:
 
 
 def _linear(dice: random.Random, channels: int) -> Any:
-
     layer = nn.Linear(channels, dice.choice((1, 24, 64)), bias=dice.random() < 0.7)
     return _turned, layer, _turned
 
 
 def _convolution(dice: random.Random, channels: int) -> Any:
-
     group = dice.choice((1, 1, 2, channels))
     kernel, dilation = dice.choice((1, 3, 5)), dice.choice((1, 1, 2))
     padding = dice.choice((dilation * (kernel - 1) // 2, "same", 0))
@@ -60,14 +59,12 @@ def _convolution(dice: random.Random, channels: int) -> Any:
 
 
 def _upsampling(dice: random.Random, channels: int) -> Any:
-
     stride, group = dice.choice((1, 2, 3)), dice.choice((1, 1, 2))
     more: dict[str, Any] = {"stride": stride, "padding": dice.choice((0, 1)), "groups": group}
     return (nn.ConvTranspose1d(channels, 32, 2 * stride + 1, **more),)
 
 
 def _recurrent(dice: random.Random, channels: int) -> Any:
-
     kind, hidden = dice.choice((nn.LSTM, nn.GRU, nn.RNN)), dice.choice((16, 32))
     more = {"num_layers": dice.choice((1, 2)), "bidirectional": dice.random() < 0.4}
     return _turned, kind(channels, hidden, batch_first=True, **more), lambda out: out[0]
@@ -87,13 +84,11 @@ def _transposed(dice: random.Random, channels: int) -> Any:
 
 
 def _attention(dice: random.Random, channels: int) -> Any:
-
     layer = nn.TransformerEncoderLayer(channels, 2, 2 * channels, 0.0, batch_first=True)
     return _turned, layer, nn.LayerNorm(channels) if dice.random() < 0.5 else _turned
 
 
 def _looked_up(dice: random.Random, channels: int) -> Any:
-
     table = nn.Embedding(50, channels, padding_idx=dice.choice((None, 0)))
     return (lambda x: (8 * x[:, 0]).abs().long() % 50), table, nn.Linear(channels, 16)
 
@@ -104,12 +99,7 @@ _LAYERS: tuple[Callable[[random.Random, int], Any], ...] = (
 )
 
 
-def write_layer(*_: object) -> None:
-    """Write nothing: the case is made where it runs."""
-
-
-def call_layer(folder: Path, dice: random.Random) -> object:
-    """Compress a module, call it as the original, and sometimes from its file."""
+def _call(folder: Path, dice: random.Random) -> object:
     torch.manual_seed(dice.randrange(1 << 30))
     torch.set_num_threads(1)
     channels, scheme = dice.choice((16, 24, 64)), dice.choice(untrained_schemes("module"))
@@ -143,3 +133,7 @@ def _arrays(outputs: Any) -> Iterator[Any]:
     else:
         for output in outputs:
             yield from _arrays(output)
+
+
+# The case is made where it runs.
+KINDS = {"layer": Kind(10, lambda *_: None, _call)}

@@ -1,9 +1,14 @@
 """Seeded changes of bytes, of JSON, and of ONNX graphs."""
 
 import copy
+import io
 import json
 import random
+import zipfile
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
@@ -16,11 +21,20 @@ _ODD = (*_NUMBERS, *_TEXTS, *_OTHERS)
 _WORDS = (b"\x00", b"\xff", b"[", b"{", b'"', b"\n", b".", b"=", b"9" * 30, b"[" * 3_000)
 
 
-def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:
-    """Return bytes with one to eight places flipped, cut, repeated, replaced or inserted.
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of input."""
 
-    Text stays mostly ASCII, for decoding would refuse nearly every case.
-    """
+    share: float
+    """Cases of it, in proportion to those of other kinds."""
+
+    write: Callable[[Path, random.Random], object]
+    read: Callable[[Path, random.Random], object]
+    """Reads it as a command does; an error of ours is a good end."""
+
+
+def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:
+    """Return bytes with one to eight places changed; text stays mostly ASCII."""
     changed = bytearray(content)
     for _ in range(dice.choice((1, 1, 2, 8))):
         position = dice.randrange(len(changed) + 1)
@@ -67,10 +81,19 @@ def mutate_json(document: Any, dice: random.Random) -> Any:
     return document
 
 
-def json_text(document: Any, dice: random.Random) -> bytes:
-    """Return a document as JSON, sometimes with bytes of it changed, too."""
-    text = json.dumps(document).encode()
-    return mutate_bytes(text, dice, text=True) if dice.random() < 0.25 else text
+def mutate_file(content: bytes, dice: random.Random) -> bytes:
+    """Return JSON with other values, an archive with other members, or other bytes."""
+    if content.startswith(b"{"):
+        text = json.dumps(mutate_json(json.loads(content), dice)).encode()
+        return mutate_bytes(text, dice, text=True) if dice.random() < 0.25 else text
+    if not zipfile.is_zipfile(io.BytesIO(content)) or dice.random() < 0.3:
+        return mutate_bytes(content, dice)
+    file = io.BytesIO()  # members that lie, in an archive that is whole
+    with zipfile.ZipFile(io.BytesIO(content)) as original, zipfile.ZipFile(file, "w") as archive:
+        for name in original.namelist():
+            member, is_lying = original.read(name), name.endswith(".pkl") or dice.random() < 0.1
+            archive.writestr(name, mutate_bytes(member, dice) if is_lying else member)
+    return file.getvalue()
 
 
 def mutate_graph(model: onnx.ModelProto, dice: random.Random) -> bytes:
@@ -78,7 +101,8 @@ def mutate_graph(model: onnx.ModelProto, dice: random.Random) -> bytes:
     changed = onnx.ModelProto()
     changed.CopyFrom(model)
     for _ in range(dice.choice((1, 1, 2, 4))):
-        dice.choice(_GRAPH_CHANGES)(changed, dice)
+        with suppress(IndexError, ValueError):  # an earlier change has left none of these
+            dice.choice(_GRAPH_CHANGES)(changed, dice)
     content: bytes = changed.SerializeToString()
     return mutate_bytes(content, dice) if dice.random() < 0.3 else content
 
@@ -103,39 +127,33 @@ def _nested(value: Any, levels: int) -> Any:
 
 
 def _drop(model: onnx.ModelProto, dice: random.Random) -> None:
-    graph = model.graph
-    rows: Any = dice.choice((graph.node, graph.initializer, graph.input, graph.output))
-    if rows:
-        del rows[dice.randrange(len(rows))]
+    rows = _rows(model.graph, dice)
+    del rows[dice.randrange(len(rows))]
 
 
 def _repeat(model: onnx.ModelProto, dice: random.Random) -> None:
-    graph = model.graph
-    rows: Any = dice.choice((graph.node, graph.initializer, graph.input, graph.output))
-    if rows:
-        rows.append(dice.choice(rows))
+    rows = _rows(model.graph, dice)
+    rows.append(dice.choice(rows))
+
+
+def _rows(graph: onnx.GraphProto, dice: random.Random) -> Any:
+    return dice.choice((graph.node, graph.initializer, graph.input, graph.output))
 
 
 def _rewire(model: onnx.ModelProto, dice: random.Random) -> None:
-    if model.graph.node:
-        node, other = dice.choice(model.graph.node), dice.choice(model.graph.node)
-        names = [*other.output, *other.input, "", "none", "\x1b[2J"]
-        rows: Any = dice.choice((node.input, node.output))
-        if rows:
-            rows[dice.randrange(len(rows))] = dice.choice(names)
+    node, other = dice.choice(model.graph.node), dice.choice(model.graph.node)
+    rows: Any = dice.choice((node.input, node.output))
+    names = (*other.output, *other.input, "", "none", "\x1b[2J")
+    rows[dice.randrange(len(rows))] = dice.choice(names)
 
 
 def _operator(model: onnx.ModelProto, dice: random.Random) -> None:
-    if model.graph.node:
-        node = dice.choice(model.graph.node)
-        node.op_type = dice.choice(("Conv", "Add", "Loop", "Gather", "Reshape", "Nothing", ""))
+    kinds = ("Conv", "Add", "Loop", "Gather", "Reshape", "Nothing", "")
+    dice.choice(model.graph.node).op_type = dice.choice(kinds)
 
 
 def _attribute(model: onnx.ModelProto, dice: random.Random) -> None:
-    nodes = [node for node in model.graph.node if node.attribute]
-    if not nodes:
-        return
-    attribute = dice.choice(dice.choice(nodes).attribute)
+    attribute = dice.choice([a for node in model.graph.node for a in node.attribute])
     number = dice.choice((0, -1, 1, 3, 1 << 31, (1 << 63) - 1, -(1 << 63)))
     if attribute.type == AttributeProto.INT:
         attribute.i = number
@@ -146,11 +164,9 @@ def _attribute(model: onnx.ModelProto, dice: random.Random) -> None:
 
 
 def _tensor(model: onnx.ModelProto, dice: random.Random) -> None:
-    if not model.graph.initializer:
-        return
     tensor = dice.choice(model.graph.initializer)
     way = dice.randrange(5)
-    if way == 0 and tensor.dims:
+    if way == 0:
         tensor.dims[dice.randrange(len(tensor.dims))] = dice.choice((0, -1, 3, 1 << 31, 1 << 62))
     elif way == 1:
         tensor.data_type = dice.choice((0, 1, 6, 7, 8, 10, 16, 22, 77))
@@ -165,13 +181,10 @@ def _tensor(model: onnx.ModelProto, dice: random.Random) -> None:
 
 
 def _value(model: onnx.ModelProto, dice: random.Random) -> None:
-    values = [*model.graph.input, *model.graph.output]
-    if not values:
-        return
-    stated = dice.choice(values).type.tensor_type
+    stated = dice.choice([*model.graph.input, *model.graph.output]).type.tensor_type
     if dice.random() < 0.5:
         stated.elem_type = dice.choice((0, 1, 7, 8, 9, 16, 77))
-    elif stated.shape.dim:
+    else:
         dice.choice(stated.shape.dim).dim_value = dice.choice((0, -1, 1 << 40, 3))
 
 
@@ -187,8 +200,4 @@ def _model(model: onnx.ModelProto, dice: random.Random) -> None:
         model.metadata_props.add(key="sample_rate", value=dice.choice(_TEXTS[:4]))
 
 
-_Change = Callable[[onnx.ModelProto, random.Random], None]
-_GRAPH_CHANGES: tuple[_Change, ...] = (
-    *(_drop, _repeat, _rewire, _operator),
-    *(_attribute, _tensor, _value, _model),
-)
+_GRAPH_CHANGES = (_drop, _repeat, _rewire, _operator, _attribute, _tensor, _value, _model)

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import numpy_helper
 
 from benchmarks.fuzz.compare import bits_of, check_agreement, ratio_db
-from benchmarks.fuzz.graphs import compress_file, make_model, untrained_schemes
+from benchmarks.fuzz.graphs import compress_file, untrained_schemes
+from benchmarks.fuzz.mutate import Kind
+from tests.graphs import make_model, make_node
 from tts_compress.models import open_model
+from tts_compress.onnx.session import open_session
 
 _OPSETS = range(7, 23)
 
@@ -23,24 +25,25 @@ class _Builder:
     def __init__(self, opset: int, dice: random.Random) -> None:
         self.opset, self.dice = opset, dice
         self.nodes: list[onnx.NodeProto] = []
-        self.weights: list[onnx.TensorProto] = []
+        self.weights: dict[str, Any] = {}
         self.channels = dice.choice((3, 16, 32, 32, 48))
         self._random = np.random.default_rng(dice.randrange(1 << 30))
 
     def put(self, operator: str, *inputs: str, **attributes: Any) -> str:
         """Add an operator; return its output."""
         name = f"n{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [name], f"/{name}", **attributes))
+        self.nodes.append(make_node(operator, " ".join(inputs), name, **attributes))
         return name
 
     def hold(self, values: Any) -> str:
         """Add a constant as a weight or as an operator."""
         name = f"w{len(self.weights) + len(self.nodes)}"
-        tensor = numpy_helper.from_array(np.asarray(values), name)
         if self.dice.random() < 0.15:
-            self.nodes.append(helper.make_node("Constant", [], [name], value=tensor))
+            self.nodes.append(
+                make_node("Constant", "", name, value=numpy_helper.from_array(values))
+            )
         else:
-            self.weights.append(tensor)
+            self.weights[name] = values
         return name
 
     def weight(self, *shape: int, inputs: int) -> str:
@@ -144,26 +147,21 @@ _WEIGHTED: tuple[_Layer, ...] = (_convolve, _convolve, _upsample, _multiply, _mu
 _LAYERS: tuple[_Layer, ...] = (*_WEIGHTED, _normalize, _attend, _activate)
 
 
-def write_chain(folder: Path, dice: random.Random) -> None:
-    """Write a graph of one to four layers at any opset, and two calls of it."""
+def _write(folder: Path, dice: random.Random) -> None:
     builder = _Builder(dice.choice(_OPSETS), dice)
     channels, name = builder.channels, "x"
     layers = [dice.choice(_WEIGHTED), *dice.choices(_LAYERS, k=dice.choice((0, 1, 2, 3)))]
     for layer in layers:
         name = layer(builder, name)
-    inputs, outputs = (
-        [(named, TensorProto.FLOAT, shape)]
-        for named, shape in (("x", [1, channels, "T"]), (name, [1, builder.channels, "N"]))
-    )
-    model = make_model(builder.nodes, inputs, outputs, builder.weights, builder.opset)
+    shapes = {"x": [1, channels, "T"]}, {name: [1, builder.channels, "N"]}
+    model = make_model(builder.nodes, *shapes, builder.weights, opset=builder.opset)
     onnx.save(model, folder / "graph.onnx")
     numbers, time = np.random.default_rng(dice.randrange(1 << 30)), dice.choice((1, 4, 20))
     calls = numbers.standard_normal((2, 1, channels, time), np.float32)
     np.savez(folder / "calls.npz", **{"0/x": calls[0], "1/x": calls[1]})
 
 
-def run_chain(folder: Path, dice: random.Random) -> object:
-    """Compress the graph, open the artifact as a user does, and compare what both return."""
+def _compare(folder: Path, dice: random.Random) -> object:
     source, scheme = folder / "graph.onnx", dice.choice(untrained_schemes("onnx"))
     feeds = {"x": np.load(folder / "calls.npz")["0/x"]}
     expected = _run(source, feeds)
@@ -191,9 +189,7 @@ def _magnified_db(source: Path, feeds: dict[str, Any], scheme: str) -> float:
 
 
 def _run(path: Path, feeds: dict[str, Any]) -> list[Any]:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    outputs: list[Any] = session.run(None, feeds)
-    return outputs
+    return list(open_session(path, path.name, threads=1).run(None, feeds))
+
+
+KINDS = {"opset": Kind(10, _write, _compare)}

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from benchmarks.fuzz.compare import DisagreementError
-from benchmarks.fuzz.documents import made_artifact, shipped_report
-from benchmarks.fuzz.mutate import json_text, mutate_bytes, mutate_json
+from benchmarks.fuzz.files import REPORT, made_artifact
+from benchmarks.fuzz.mutate import Kind, mutate_bytes, mutate_file
 from tts_compress.artifact import MANIFEST_NAME, Manifest
 from tts_compress.evaluation import read_report
 from tts_compress.evaluation.intervals import FEWEST_TEXTS
@@ -48,8 +48,7 @@ composition = "s"
 """
 
 
-def write_suite(folder: Path, dice: random.Random) -> None:
-    """Write a suite of few texts, some of which differ in case, spaces and marks only."""
+def _write_suite(folder: Path, dice: random.Random) -> None:
     rows = []
     for _ in range(dice.choice((1, 2, 4, 11, 12, 24))):
         text = dice.choice(_TEXTS) if dice.random() < 0.3 else f"Again {'na' * dice.randrange(40)}"
@@ -61,7 +60,7 @@ def write_suite(folder: Path, dice: random.Random) -> None:
     (folder / "suite.toml").write_text(content, "utf-8")
 
 
-def judge_suite(folder: Path, dice: random.Random) -> object:
+def _judge_suite(folder: Path, dice: random.Random) -> object:
     """Compare made-up word errors over the suite; few texts show no interval."""
     suite = read_suite(folder / "suite.toml")
     pairs: list[Any] = []
@@ -86,7 +85,6 @@ def judge_suite(folder: Path, dice: random.Random) -> object:
 
 @cache
 def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
-    """Return a plan, its units, and the files of the results that a merge reads, by key."""
     with TemporaryDirectory() as place:
         path = Path(place) / "plan.toml"
         path.write_text(
@@ -102,7 +100,7 @@ def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     for scheme in plan.schemes:
         chain = units_of(plan, voice, scheme, identity)
         units += chain
-        report = json.loads(json.dumps(shipped_report()))
+        report = json.loads(REPORT.read_bytes())
         report["candidate"] |= {"spec": f"demo/{scheme.name}", "scheme": scheme.scheme}
         report["candidate"]["sha256"] = weights_of(manifest)
         report["reference"]["sha256"] = manifest.source.sha256
@@ -112,8 +110,7 @@ def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     return plan, tuple(units), files
 
 
-def write_results(folder: Path, dice: random.Random) -> None:
-    """Write the results of a sweep, one of which is changed, and what lies beside them."""
+def _write_results(folder: Path, dice: random.Random) -> None:
     _, _, files = _sweep()
     changed = dice.choice(sorted(files))
     (folder / "units").mkdir()
@@ -124,7 +121,7 @@ def write_results(folder: Path, dice: random.Random) -> None:
         elif key == changed and way < 4:
             name = dice.choice(sorted(members))
             if name.endswith(".json"):
-                members[name] = json_text(mutate_json(json.loads(members[name]), dice), dice)
+                members[name] = mutate_file(members[name], dice)
         elif key == changed and way == 4:
             del members[dice.choice(sorted(members))]
         file = io.BytesIO()
@@ -141,7 +138,7 @@ def write_results(folder: Path, dice: random.Random) -> None:
         (folder / name).write_bytes(mutate_bytes(b'{"failed": "why"}', dice))
 
 
-def merge_results(folder: Path, _: random.Random) -> object:
+def _merge_results(folder: Path, _: random.Random) -> object:
     """Merge them: what a row says is of its own voice, scheme and suite."""
     plan, units, files = _sweep()
     merged = merge_reports(plan, open_results(str(folder)), units, [], Silent())
@@ -167,8 +164,6 @@ def _space() -> Any:
 
 
 def _explored(folder: Path, trials: int) -> Any:
-    """Return the points of a study whose choices cost what their formats say."""
-
     def measure(choice: Any) -> Any:
         harm = sum(value != "float32" for value in choice.values())
         share = 0.1 * harm
@@ -186,12 +181,11 @@ def _study() -> bytes:
         return (Path(folder) / "study.log").read_bytes()
 
 
-def write_study(folder: Path, dice: random.Random) -> None:
-    """Write a study's changed log; sometimes a lock that a killed process left."""
+def _write_study(folder: Path, dice: random.Random) -> None:
     rows = _study().splitlines()
     if dice.random() < 0.7:
         index = dice.randrange(len(rows))
-        rows[index] = json_text(mutate_json(json.loads(rows[index]), dice), dice)
+        rows[index] = mutate_file(rows[index], dice)
         content = b"\n".join(rows) + b"\n"
     else:
         content = mutate_bytes(_study(), dice)
@@ -200,7 +194,7 @@ def write_study(folder: Path, dice: random.Random) -> None:
         (folder / "study.log.lock").symlink_to(folder / "study.log")
 
 
-def explore_study(folder: Path, _: random.Random) -> object:
+def _explore_study(folder: Path, _: random.Random) -> object:
     """Go on with it: every point is a choice of this search."""
     space, points = _space(), _explored(folder, 5)
     for point in points:
@@ -210,3 +204,10 @@ def explore_study(folder: Path, _: random.Random) -> object:
         ):
             raise DisagreementError(f"a point is of another search: {point.choice}")
     return points
+
+
+KINDS = {
+    "suite": Kind(3, _write_suite, _judge_suite),
+    "unit": Kind(4, _write_results, _merge_results),
+    "storage": Kind(3, _write_study, _explore_study),
+}

@@ -5,27 +5,26 @@ import random
 import resource
 import sys
 import tempfile
-import time
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import NamedTuple
 
+from benchmarks.fuzz import files, graphs, modules, operators, records, shell, voices
+from benchmarks.fuzz.mutate import Kind
 from tts_compress.errors import TTSCompressError
 from tts_compress.processes import Answer, Child, ChildEndedError, peak_bytes, serve
 from tts_compress.terminal import tell
 
 MOST_BYTES = 2 * 10**9
-"""Memory that a process may take."""
 
 _ADDRESSES = 16 << 30
 """Addresses that a process may reserve, so that a case that wants all memory ends by itself."""
@@ -37,54 +36,14 @@ _UNEXPECTED = "please report"
 """Part of an error that says that the fault is not the user's."""
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """One kind of input."""
-
-    share: float
-    """Cases of it, in proportion to those of other kinds."""
-
-    write: Callable[[Path, random.Random], None]
-    """Writes a mutated case into a folder."""
-
-    read: Callable[[Path, random.Random], object]
-    """Reads it as a command does; an error of ours is a good end."""
-
-
-def _kind(share: float, module: str, write: str, read: str) -> Kind:
-    """Return a kind by its functions in a module, which is imported at the first case."""
-
-    def call(name: str, folder: Path, dice: random.Random) -> Any:
-        return getattr(import_module(f"benchmarks.fuzz.{module}"), name)(folder, dice)
-
-    return Kind(share, partial(call, write), partial(call, read))
-
-
 KINDS: Mapping[str, Kind] = {
-    "onnx": _kind(22, "graphs", "write_onnx", "compress_graph"),
-    "opset": _kind(10, "operators", "write_chain", "run_chain"),
-    "layer": _kind(10, "modules", "write_layer", "call_layer"),
-    "contract": _kind(8, "voices", "write_contract", "speak_contract"),
-    "suite": _kind(3, "records", "write_suite", "judge_suite"),
-    "unit": _kind(4, "records", "write_results", "merge_results"),
-    "storage": _kind(3, "records", "write_study", "explore_study"),
-    "locale": _kind(0.5, "shell", "write_command", "run_in_locale"),
-    "stream": _kind(0.5, "shell", "write_command", "run_with_streams"),
-    "json": _kind(14, "documents", "write_voice", "read_voice"),
-    "toml": _kind(14, "documents", "write_toml", "read_toml"),
-    "manifest": _kind(12, "documents", "write_manifest", "read_manifest"),
-    "report": _kind(10, "documents", "write_report", "read_report"),
-    "npz": _kind(10, "graphs", "write_npz", "read_calls"),
-    "safetensors": _kind(8, "tensors", "write_safetensors", "read_safetensors"),
-    "text": _kind(5, "documents", "write_text", "read_text"),
-    "checkpoint": _kind(3, "tensors", "write_checkpoint", "read_checkpoint"),
-    "recording": _kind(2, "tensors", "write_recording", "read_recording"),
+    name: kind
+    for module in (graphs, operators, modules, voices, records, shell, files)
+    for name, kind in module.KINDS.items()
 }
-"""Every kind of input, by name."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """A case that did not end as it should."""
 
     seed: int
@@ -98,16 +57,9 @@ class Outcome:
     """Results of all cases."""
 
     cases: Counter[str] = field(default_factory=Counter)
-    """Cases by kind."""
-
     refused: Counter[str] = field(default_factory=Counter)
-    """Those that ended in an error of ours."""
-
     failures: list[Failure] = field(default_factory=list)
     peak_bytes: int = 0
-    """Largest resident memory of any process."""
-
-    seconds: float = 0.0
 
 
 def kind_of(seed: int) -> str:
@@ -117,11 +69,7 @@ def kind_of(seed: int) -> str:
 
 
 def run_case(seed: int, kind: str, folder: Path) -> bool:
-    """Write and read a case; the same seed gives the same case.
-
-    Returns:
-        True if it was refused by an error of ours that blames the input.
-    """
+    """Write and read a case; return True if an error of ours blamed the input."""
     dice = random.Random(seed)  # noqa: S311
     KINDS[kind].write(folder, dice)
     try:
@@ -136,7 +84,7 @@ def run_case(seed: int, kind: str, folder: Path) -> bool:
 
 def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> Outcome:
     """Run a case for each seed, of the kinds that `kind_of` gives by default."""
-    begun, outcome = time.monotonic(), Outcome()
+    outcome = Outcome()
     kinds = kinds or [kind_of(seed) for seed in seeds]
     idle: SimpleQueue[_Watched] = SimpleQueue()
 
@@ -161,7 +109,6 @@ def fuzz(seeds: Sequence[int], kinds: Sequence[str] = (), *, jobs: int = 2) -> O
                 outcome.failures.append(Failure(seed, kind, problem))
         for _ in range(jobs):
             idle.get().close()
-    outcome.seconds = time.monotonic() - begun
     return outcome
 
 

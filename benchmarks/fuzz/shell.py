@@ -6,16 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from benchmarks.fuzz.files import REPORT
 from benchmarks.fuzz.graphs import bare_graph
-
-_REPORT = Path(__file__).parents[2] / "eval/reports/demo-int8.json"
+from benchmarks.fuzz.mutate import Kind
 
 _COMMANDS: tuple[tuple[int, tuple[str, ...]], ...] = (
     (0, ("schemes",)),
     (0, ("--help",)),
-    (0, ("gate", str(_REPORT))),
-    (0, ("gate", str(_REPORT), "--json")),
-    (1, ("gate", str(_REPORT), "--gates", "hard.toml")),
+    (0, ("gate", str(REPORT))),
+    (0, ("gate", str(REPORT), "--json")),
+    (1, ("gate", str(REPORT), "--gates", "hard.toml")),
     (0, ("inspect", "onnx:größe.onnx")),
     (0, ("quantize", "onnx:größe.onnx", "--scheme", "int8-weight-only", "--output", "out")),
     (2, ("inspect", "nöthing → \x1b[2J.onnx")),
@@ -56,13 +56,12 @@ class EndError(Exception):
     """A command that did not end as it should."""
 
 
-def write_command(folder: Path, _: random.Random) -> None:
-    """Write the files that commands read."""
+def _write(folder: Path, _: random.Random) -> None:
     (folder / "größe.onnx").write_bytes(bare_graph().SerializeToString())
     (folder / "hard.toml").write_text(_HARD, "utf-8")
 
 
-def run_in_locale(folder: Path, dice: random.Random) -> object:
+def _in_locale(folder: Path, dice: random.Random) -> object:
     """Run a command in an odd environment, which changes neither its end nor its work."""
     code, command = dice.choice(_COMMANDS)
     names = dice.sample(sorted(_VARIABLES), dice.choice((1, 1, 2, 4)))
@@ -72,7 +71,7 @@ def run_in_locale(folder: Path, dice: random.Random) -> object:
     return command
 
 
-def run_with_streams(folder: Path, dice: random.Random) -> object:
+def _with_streams(folder: Path, dice: random.Random) -> object:
     """Run a command whose streams are closed or full: it may say nothing, but does its work."""
     code, command = dice.choice(_COMMANDS)
     streams = dice.choice(_STREAMS)
@@ -103,3 +102,6 @@ def _run(
     is_done = (folder / "out" / "manifest.json").is_file()
     if command[0] == "quantize" and ended.returncode == 0 and not is_done:
         raise EndError(f"nothing was written, but {said}")
+
+
+KINDS = {"locale": Kind(0.5, _write, _in_locale), "stream": Kind(0.5, _write, _with_streams)}

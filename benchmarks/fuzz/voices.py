@@ -3,64 +3,24 @@
 import json
 import math
 import random
+import tomllib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto
 
 from benchmarks.fuzz.compare import DisagreementError, check_agreement
-from benchmarks.fuzz.graphs import Value, make_model
-from benchmarks.fuzz.mutate import mutate_json
+from benchmarks.fuzz.mutate import Kind, mutate_json
+from tests.graphs import make_model, make_node
 from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.models.base import Speaking
 
 _CHANNELS = 16
 _MOST_SAMPLES = 1 << 22
-
-_CONTRACT: dict[str, Any] = {
-    "version": 1,
-    "name": "fuzzed",
-    "sample_rate": 16_000,
-    "output": "mel",
-    "durations": "frames",
-    "tokens": {
-        "source": "characters",
-        "vocabulary": {"10": "abcdefghijklm"},
-        "replace": {"a": "bb", "b": "cc"},
-        "normalize": "NFKC",
-        "endings": ".",
-        "around": ["<", ">"],
-        "bos": 1,
-        "eos": [2, 3],
-        "blank": 0,
-        "blanks": True,
-        "longest": 2_000,
-    },
-    "input": {
-        "tokens": {"role": "tokens", "axes": 2},
-        "speed": {"role": "speed", "value": 1.0},
-        "sid": {"role": "speaker", "count": 2, "speakers": ["ann", "bob"]},
-    },
-    "size": {"latent": {"output": "length", "rate": 2.0, "hop": 3}},
-    "then": [
-        {
-            "graph": "vocoder*.onnx",
-            "output": "audio",
-            "repeat": 2,
-            "input": {
-                "mel": {"role": "output", "next": "again"},
-                "noise": {"role": "noise", "shape": [1, _CHANNELS, 1]},
-                "step": {"role": "step"},
-                "mask": {"role": "mask", "size": "latent"},
-            },
-        }
-    ],
-}
 
 _OTHERS: Mapping[type, tuple[Any, ...]] = {
     str: (
@@ -78,57 +38,49 @@ _OTHERS: Mapping[type, tuple[Any, ...]] = {
 
 @cache
 def _graphs() -> dict[str, bytes]:
-    """Return the files of a graph of features and one that makes audio of them in rounds."""
     numbers = np.random.default_rng(0)
 
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        values = numbers.standard_normal(shape) / np.sqrt(_CHANNELS)
-        return numpy_helper.from_array(values.astype(np.float32), name)
+    def weight(*shape: int) -> Any:
+        return numbers.standard_normal(shape) / np.sqrt(_CHANNELS)
 
-    real, whole, node = TensorProto.FLOAT, TensorProto.INT64, helper.make_node
+    whole = TensorProto.INT64
     first = [
-        node("Gather", ["a.weight", "tokens"], ["a"], "a"),
-        node("Gather", ["b.weight", "sid"], ["b"], "b"),
-        node("Add", ["a", "b"], ["c"], "c"),
-        node("Mul", ["c", "speed"], ["d"], "d"),
-        node("Transpose", ["d"], ["mel"], "e", perm=[0, 2, 1]),
-        node("Size", ["tokens"], ["length"], "f"),
-        node("Add", ["tokens", "tokens"], ["frames"], "g"),
-        node("Cast", ["frames"], ["codes"], "h", to=TensorProto.INT32),
+        make_node("Gather", "a.weight tokens", "a"),
+        make_node("Gather", "b.weight sid", "b"),
+        make_node("Add", "a b", "c"),
+        make_node("Mul", "c speed", "d"),
+        make_node("Transpose", "d", "mel", perm=[0, 2, 1]),
+        make_node("Size", "tokens", "length"),
+        make_node("Add", "tokens tokens", "frames"),
+        make_node("Cast", "frames", "codes", to=TensorProto.INT32),
     ]
     second = [
-        node("Conv", ["mel", "p.weight"], ["p"], "p", pads=[1, 1]),
-        node("Add", ["p", "noise"], ["q"], "q"),
-        node("Tanh", ["q"], ["again"], "r"),
-        node("ConvTranspose", ["again", "s.weight"], ["s"], "s", strides=[4]),
-        node("Cast", ["step"], ["t"], "t", to=real),
-        node("Add", ["s", "t"], ["u"], "u"),
-        node("ReduceMean", ["mask"], ["v"], "v"),
-        node("Mul", ["u", "v"], ["audio"], "w"),
+        make_node("Conv", "mel p.weight", "p", pads=[1, 1]),
+        make_node("Add", "p noise", "q"),
+        make_node("Tanh", "q", "again"),
+        make_node("ConvTranspose", "again s.weight", "s", strides=[4]),
+        make_node("Cast", "step", "t", to=TensorProto.FLOAT),
+        make_node("Add", "s t", "u"),
+        make_node("ReduceMean", "mask", "v"),
+        make_node("Mul", "u v", "audio"),
     ]
-    mel, mask = (real, [1, _CHANNELS, "L"]), ("mask", real, [1, 1, "M"])
-    codes = ("codes", TensorProto.INT32, [1, "L"])
-    features: tuple[list[Value], list[Value]] = (
-        [("tokens", whole, [1, "L"]), ("speed", real, [1]), ("sid", whole, [1])],
-        [("mel", *mel), ("frames", whole, [1, "L"]), ("length", whole, []), codes],
-    )
-    sound: tuple[list[Value], list[Value]] = (
-        [("mel", *mel), ("noise", real, [1, _CHANNELS, "N"]), ("step", whole, [1]), mask],
-        [("audio", real, [1, 1, "T"]), ("again", *mel)],
-    )
-    tables = [weight("a.weight", 512, _CHANNELS), weight("b.weight", 2, _CHANNELS)]
-    kernels = [weight("p.weight", _CHANNELS, _CHANNELS, 3), weight("s.weight", _CHANNELS, 1, 4)]
-    return {
-        "voice.onnx": make_model(first, *features, tables).SerializeToString(),
-        "vocoder.onnx": make_model(second, *sound, kernels).SerializeToString(),
-    }
+    mel = [1, _CHANNELS, "L"]
+    text = {"tokens": (whole, [1, "L"]), "speed": [1], "sid": (whole, [1])}
+    features = {"mel": mel, "frames": (whole, [1, "L"]), "length": (whole, [])}
+    features |= {"codes": (TensorProto.INT32, [1, "L"])}
+    round_of = {"mel": mel, "noise": [1, _CHANNELS, "N"], "step": (whole, [1]), "mask": [1, 1, "M"]}
+    tables = {"a.weight": weight(512, _CHANNELS), "b.weight": weight(2, _CHANNELS)}
+    kernels = {"p.weight": weight(_CHANNELS, _CHANNELS, 3), "s.weight": weight(_CHANNELS, 1, 4)}
+    voice = make_model(first, text, features, tables, opset=17)
+    vocoder = make_model(second, round_of, {"audio": [1, 1, "T"], "again": mel}, kernels, opset=17)
+    files = {"voice.onnx": voice, "vocoder.onnx": vocoder}
+    return {name: model.SerializeToString() for name, model in files.items()}
 
 
-def write_contract(folder: Path, dice: random.Random) -> None:
-    """Write the voice with up to three values of its contract changed."""
+def _write(folder: Path, dice: random.Random) -> None:
     for name, graph in _graphs().items():
         (folder / name).write_bytes(graph)
-    table = _CONTRACT
+    table = tomllib.loads(Path(__file__).with_name("contract.toml").read_text("utf-8"))
     for _ in range(dice.choice((1, 1, 2, 3))):
         change = _exchanged if dice.random() < 0.8 else mutate_json
         table = change(table, dice)
@@ -162,8 +114,7 @@ def _toml(value: Any) -> str:
     return json.dumps("" if value is None else value)
 
 
-def speak_contract(folder: Path, dice: random.Random) -> object:
-    """Let the voice speak; sometimes compress it and let both speak."""
+def _speak(folder: Path, dice: random.Random) -> object:
     voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
     if voice.speakers and dice.random() < 0.5:
         voice = voice.speaking_as(Speaking(speaker=dice.choice(list(voice.speakers))))
@@ -179,3 +130,6 @@ def speak_contract(folder: Path, dice: random.Random) -> object:
         again = again.speaking_as(Speaking(speaker=voice.speaker)) if voice.speaker else again
         check_agreement(spoken[:1], [again.synthesize(text, seed=0).samples], "int8")
     return spoken
+
+
+KINDS = {"contract": Kind(8, _write, _speak)}

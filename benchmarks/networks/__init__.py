@@ -1,8 +1,4 @@
-"""`make bench-torch`: whole networks at their real sizes, with random weights, run by torch.
-
-Run as ``python -m benchmarks.networks`` from the repository's root, in an environment that has the
-network's own package; ``--help`` lists the options.
-"""
+"""`make bench-torch`: whole networks at their real sizes, with random weights, run by torch."""
 
 from benchmarks.networks import architectures, clones, pocket
 

@@ -1,9 +1,7 @@
 """`python -m benchmarks.networks`: every contestant of every network, in turns."""
 
-import subprocess
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -11,15 +9,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rich.table import Table
 from torch import nn
 
 from benchmarks.command import Add, command
+from benchmarks.contestants import in_process
 from benchmarks.networks.contestants import COMPILED, OPENED, PEERS, make_peer, make_scheme
+from benchmarks.networks.load import load_peak
 from benchmarks.networks.network import NETWORKS, Network, Result, Step, failure, result_of, snr_db
-from benchmarks.report import write_json
-from benchmarks.timing import Speed, clocked, speed, take_turns
-from tts_compress.artifact import LayerRecord
+from benchmarks.report import print_report, render
+from benchmarks.timing import clocked, speed, take_turns
 from tts_compress.environment import describe_environment
 from tts_compress.errors import MissingExtraError, ModelError
 from tts_compress.terminal import human_bytes, progress_bars, show
@@ -38,35 +36,12 @@ class Choice:
     schemes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing(Speed):
-    """Times of one call at one number of threads."""
-
-    threads: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
-    """A peer, or a scheme of ours."""
-
-    name: str
-    timings: tuple[Timing, ...] = ()
-    snr_db: float | None = None
-    """SNR of its output against FP32's; weights are random, so only to see that it computes the
-    same."""
-
-    file_bytes: int | None = None
-    """Size of the saved weights; None for peers, which save none."""
-
-    size_ratio: float | None = None
-    load_peak_ratio: float | None = None
-    """Peak memory of a fresh process that loads them, over the file's bytes."""
-
-    error: str | None = None
-
-
 def bench_network(name: str, choice: Choice) -> Result:
-    """Build a network and measure every contestant on it."""
+    """Build a network and measure every contestant on it.
+
+    Weights are random: `snr_db`, of outputs against FP32's, only shows that the same is computed.
+    `load_peak_ratio` is the peak memory of a fresh process that loads a file, over its bytes.
+    """
     network = NETWORKS[name]()
     root = network.root()
     runs, sizes = _make(network, root, choice)
@@ -80,21 +55,20 @@ def bench_network(name: str, choice: Choice) -> Result:
             times[threads] = take_turns(timed, rounds=choice.rounds, warm_ups=1, tell=tell)
     contestants = []
     for key in [*runs, *(k for k in sizes if k not in runs)]:
-        own = sizes.get(key, {})
+        own = {"name": key} | sizes.get(key, {})
         if key in runs:
-            own["timings"] = tuple(
-                Timing(threads=threads, **asdict(speed(of[key], of["fp32"])))
+            own["timings"] = [
+                {"threads": threads} | asdict(speed(of[key], of["fp32"]))
                 for threads, of in times.items()
-            )
+            ]
             own["snr_db"] = snr_db(outputs["fp32"], outputs[key])
-        contestants.append(Contestant(name=key, **own))
+        contestants.append(own)
     return result_of(network, root, contestants)
 
 
 def _make(
     network: Network, root: nn.Module, choice: Choice
 ) -> tuple[dict[str, Step], dict[str, dict[str, Any]]]:
-    """Return the function that runs each contestant, and its sizes or its error."""
     runs: dict[str, Step] = {}
     sizes: dict[str, dict[str, Any]] = {}
     with torch.inference_mode(), TemporaryDirectory() as folder:
@@ -115,47 +89,11 @@ def _make(
             sizes[scheme] = {
                 "file_bytes": size,
                 "size_ratio": stored_bytes(root) / size,
-                "load_peak_ratio": _load_peak(network.name, path, done.layers) / size,
+                "load_peak_ratio": in_process(load_peak, network.name, path, done.layers) / size,
             }
             path.unlink()
             runs[scheme] = network.call(done.root)
     return runs, sizes
-
-
-def _load_peak(network: str, path: Path, layers: Sequence[LayerRecord]) -> int:
-    """Return the bytes a fresh process grows by at most while it loads saved weights."""
-    listed = write_json(path.with_suffix(".json"), [asdict(layer) for layer in layers])
-    command = [sys.executable, "-m", "benchmarks.networks.load", network, str(path), str(listed)]
-    run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return int(run.stdout.split()[-1])
-
-
-def _print_table(result: Result) -> None:
-    """Print every contestant of a network, ratios over FP32."""
-    table = Table(title=f"{result.summary} ({result.parameters / 1e6:.0f} M)", box=None)
-    table.add_column("contestant")
-    timings = result.contestants[0].timings
-    columns = [c for timing in timings for c in (f"ms, {timing.threads} thr.", "speed")]
-    for column in (*columns, "file", "smaller", "load peak", "SNR"):
-        table.add_column(column, justify="right")
-    for contestant in result.contestants:
-        table.add_row(*_row(contestant, len(timings)))
-    show(table)
-
-
-def _row(contestant: Contestant, timings: int) -> list[str]:
-    if contestant.error is not None:
-        return [contestant.name, f"failed: {contestant.error}"[:60]]
-    cells = [contestant.name]
-    for timing in contestant.timings:
-        cells += [f"{timing.min_ms:.1f}", f"{timing.ratio_min:.2f}×"]
-    cells += [""] * (1 + 2 * timings - len(cells))
-    if contestant.file_bytes is None:
-        cells += ["", "", ""]
-    else:
-        ratios = (f"{contestant.size_ratio:.2f}×", f"{contestant.load_peak_ratio:.2f}")
-        cells += [human_bytes(contestant.file_bytes), *ratios]
-    return [*cells, "" if contestant.snr_db is None else f"{contestant.snr_db:.1f} dB"]
 
 
 def _options(add: Add) -> None:
@@ -186,11 +124,11 @@ def main(options: Namespace) -> None:
             if options.networks:
                 raise
             show(f"{name}: skipped: {error}")
-            continue
-        _print_table(results[-1])
     networks = [asdict(result) for result in results]
     document = {"environment": describe_environment(), "networks": networks}
-    show(f"written: {write_json(options.output, document)}")
+    template = Path(__file__).with_name("report.md")
+    lines = render(template, {"results": results}, {"human": human_bytes})
+    print_report(options.output.with_suffix(""), document, lines)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ def _make() -> nn.Module:
 
 
 def _write_tokenizer(path: Path, rows: int) -> None:
-    """Write a tokenizer of the text's own pieces."""
     import tokenizers
 
     starts = range(0, len(_TEXT), _LETTERS_PER_TOKEN)
@@ -65,7 +64,6 @@ def _write_tokenizer(path: Path, rows: int) -> None:
 
 
 def _speaking(seconds: float) -> Call:
-    """Return a call of `generate_audio_stream`, for as many seconds of speech."""
     from tts_compress.models.pocket.network import quiet
 
     def call(root: Any) -> Step:
@@ -85,27 +83,26 @@ def _speaking(seconds: float) -> Call:
     return call
 
 
-def _decoding(root: Any) -> Step:
-    """Return a call of the codec, latent by latent."""
+def decode(root: Any, latents: torch.Tensor, at_once: int) -> torch.Tensor:
+    """Return the samples that the codec makes of latents `[1, S, D]`, so many in each call."""
     from tts_compress.models.pocket.network import official
 
     states = official("modules.stateful_module")
+    steps = round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
+    state = states.init_states(root.mimi, 1, sequence_length=steps * latents.shape[1])
+    heard = []
+    for part in torch.split(latents, at_once, 1):
+        heard.append(root.mimi.decode_from_latent(part, state)[0, 0])
+        states.increment_steps(root.mimi, state, increment=steps * part.shape[1])
+    return torch.cat(heard)
+
+
+def _decoding(root: Any) -> Step:
     latents = torch.randn(1, _LATENTS, root.flow_lm.ldim, generator=_generator())
-
-    def step() -> torch.Tensor:
-        state = states.init_states(root.mimi, 1, sequence_length=16 * _LATENTS)
-        heard = []
-        for latent in torch.split(latents, 1, 1):
-            heard.append(root.mimi.decode_from_latent(latent, state))
-            states.increment_steps(root.mimi, state, increment=16)
-        return torch.cat(heard, -1)
-
-    return step
+    return lambda: decode(root, latents, 1)
 
 
 def _stepping(positions: int, *, rounded: bool) -> Call:
-    """Return a call of the language model after many positions, with a cache in FP32 or INT8."""
-
     def call(root: Any) -> Step:
         from tts_compress.models.pocket.network import official
 

@@ -12,13 +12,16 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan
+from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan, choose
 from benchmarks.sound.analysis import DISTORTION, Values, deal
 from tts_compress.evaluation.gates import Gate, Gates
 from tts_compress.evaluation.intervals import loss_bounds, paired_intervals, rate_bound
 from tts_compress.evaluation.plan import WordErrors
 
 Struck: TypeAlias = Literal["utterances", "texts"]
+
+Row: TypeAlias = dict[str, Any]
+"""Figures of a table."""
 
 MISSES = 0.05
 """Accepted share of evaluations whose bound lies below the true loss; nominal are 2.5 %."""
@@ -79,7 +82,7 @@ def draw(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> tuple[Integ
     """Return differences and words `[N, B]` of the candidate without direction, and with losses."""
     random = np.random.default_rng(seed)
     shape = (plan.comparisons, plan.texts, plan.seeds)
-    texts = random.random((plan.comparisons, len(data.words))).argsort(axis=1)[:, : plan.texts]
+    texts = choose(len(data.words), shape[:2], random)
     order = random.random((*shape[:2], len(data.candidate.seeds))).argsort(axis=2)[..., : shape[2]]
     rows = texts[..., None], order
     words = np.array(data.words)[texts][..., None]
@@ -88,11 +91,11 @@ def draw(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> tuple[Integ
         differences = differences + random.binomial(np.broadcast_to(words, shape), loss.rate)
     else:
         lost = random.random(shape if loss.struck == "utterances" else (*shape[:2], 1)) < loss.rate
-        differences = np.where(lost, words - understood_errors(data)[rows], differences)
+        differences = np.where(lost, words - _understood_errors(data)[rows], differences)
     return differences.sum(2), words[..., 0] * plan.seeds
 
 
-def understood_errors(data: WordErrors) -> Integers:
+def _understood_errors(data: WordErrors) -> Integers:
     """Return the reference's errors with the candidate's seeds, shape `[texts, seeds]`."""
     places = [data.reference.seeds.index(seed) for seed in data.candidate.seeds]
     return np.array(data.reference.errors)[:, places]
@@ -107,7 +110,7 @@ def compare(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> Comparis
     ]
     share = 1.0
     if loss.struck != "words":
-        share -= understood_errors(data).mean(axis=1).sum() / sum(data.words)
+        share -= _understood_errors(data).mean(axis=1).sum() / sum(data.words)
     return Comparisons(
         truth=float(loss.rate * share),
         delta=differences.sum(1) / words.sum(1),
@@ -116,68 +119,32 @@ def compare(data: WordErrors, plan: Plan, loss: Loss, seed: int = 0) -> Comparis
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """How often the truth lies beyond what a report says."""
+def misses(data: WordErrors, plan: Plan) -> list[Row]:
+    """Return how often intervals and bounds miss each loss.
 
-    texts: int
-    seeds: int
-    loss: str
-    points: float
-    """The true loss in points."""
-
-    below: float
-    """Share of intervals whose lower end is above the truth."""
-
-    above: float
-    """Share whose upper end is below it."""
-
-    bound: float
-    """Share of bounds that are below it."""
-
-    median: float
-    """Median of the bounds, in points."""
-
-    demanded: bool
-    """False for a loss that the suite cannot show."""
-
-
-def misses(data: WordErrors, plan: Plan) -> list[Miss]:
-    """Return how often intervals and bounds miss each loss."""
+    `below` is the share of intervals whose lower end is above the truth, `above` of those whose
+    upper end is below it, `bound` that of such bounds; not `demanded` is what a suite cannot show.
+    """
     rows = []
     for loss in (NOTHING, *LOSSES, UNSEEN, UNIFORM):
         drawn = compare(data, plan, loss)
-        row = Miss(
-            texts=plan.texts,
-            seeds=plan.seeds,
-            loss=loss.name,
-            points=100 * drawn.truth,
-            below=float((drawn.ends[:, 0] > drawn.truth).mean()),
-            above=float((drawn.ends[:, 1] < drawn.truth).mean()),
-            bound=float((drawn.bounds < drawn.truth).mean()),
-            median=100 * float(np.median(drawn.bounds)),
-            demanded=loss != UNSEEN,
-        )
+        row = {
+            "texts": plan.texts,
+            "seeds": plan.seeds,
+            "loss": loss.name,
+            "points": 100 * drawn.truth,
+            "below": float((drawn.ends[:, 0] > drawn.truth).mean()),
+            "above": float((drawn.ends[:, 1] < drawn.truth).mean()),
+            "bound": float((drawn.bounds < drawn.truth).mean()),
+            "median": 100 * float(np.median(drawn.bounds)),
+            "demanded": loss != UNSEEN,
+        }
         rows.append(row)
     return rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passing:
-    """How often a gate passes what lost nothing, and 5 points of words."""
-
-    gates: str
-    metric: str
-    limit: str
-    texts: int
-    seeds: int
-    nothing: float
-    uniform: float | None
-    """None for a gate on sound."""
-
-
-def passing(data: WordErrors, values: Values, plan: Plan, shipped: list[Gates]) -> list[Passing]:
-    """Return the shares of comparisons that pass the gates on words, and on distortion.
+def passing(data: WordErrors, values: Values, plan: Plan, shipped: list[Gates]) -> list[Row]:
+    """Return how often gates pass what lost nothing, and 5 points of words; None for sound.
 
     Distortion has values of 24 texts alone: renderings of the reference dealt to both sides.
     """
@@ -200,15 +167,15 @@ def passing(data: WordErrors, values: Values, plan: Plan, shipped: list[Gates]) 
             else:
                 continue
             sign = "≤" if gate.direction == "at-most" else "≥"
-            row = Passing(
-                gates=gates.name,
-                metric=gate.metric + (", change" if gate.kind == "change" else ""),
-                limit=f"{sign} {gate.limit:g}",
-                texts=plan.texts,
-                seeds=plan.seeds,
-                nothing=nothing,
-                uniform=uniform,
-            )
+            row = {
+                "gates": gates.name,
+                "metric": gate.metric + (", change" if gate.kind == "change" else ""),
+                "limit": f"{sign} {gate.limit:g}",
+                "texts": plan.texts,
+                "seeds": plan.seeds,
+                "nothing": nothing,
+                "uniform": uniform,
+            }
             rows.append(row)
     return rows
 
@@ -220,10 +187,8 @@ def _share(gate: Gate, now: list[Any], before: list[Any]) -> float:
 
 
 def _dealt(values: Values, plan: Plan, seed: int) -> Iterator[Mapping[str, Any]]:
-    """Yield reports' distortion where both sides are renderings of the reference."""
     random = np.random.default_rng(seed)
-    count = len(values.takes)
-    chosen = random.random((plan.comparisons, count)).argsort(axis=1)[:, : plan.texts]
+    chosen = choose(len(values.takes), (plan.comparisons, plan.texts), random)
     sums = deal(values, DISTORTION, chosen, random)
     assert sums is not None, "values have takes"
     units = np.array(values.units[DISTORTION])[chosen]
@@ -231,22 +196,11 @@ def _dealt(values: Values, plan: Plan, seed: int) -> Iterator[Mapping[str, Any]]
         yield {DISTORTION: {"value": float(value), "interval": ends.tolist()}}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RateMiss:
-    """How often the exact bound of a rate lies below the rate; nominal are 5 %."""
+def rate_misses(texts: int, seeds: int, rate: float, evaluations: int = 1000) -> Row:
+    """Return how often the exact bound of a rate lies below it; nominal are 5 %.
 
-    texts: int
-    seeds: int
-    rate: float
-    independent: float
-    """Where each utterance has the event by itself."""
-
-    together: float
-    """Where a text has it with all its seeds or none."""
-
-
-def rate_misses(texts: int, seeds: int, rate: float, evaluations: int = 1000) -> RateMiss:
-    """Return the shares of bounds that are below a rate."""
+    Each utterance has the event by itself (`independent`), or all seeds of a text (`together`).
+    """
     random = np.random.default_rng(0)
     labels = np.repeat(np.arange(texts), seeds).tolist()
     shares = []
@@ -255,4 +209,5 @@ def rate_misses(texts: int, seeds: int, rate: float, evaluations: int = 1000) ->
         rows = np.broadcast_to(events, (evaluations, texts, seeds)).reshape(evaluations, -1)
         bounds = [rate_bound(row, labels) for row in rows.tolist()]
         shares.append(sum(bound < rate for bound in bounds) / evaluations)
-    return RateMiss(texts=texts, seeds=seeds, rate=rate, independent=shares[0], together=shares[1])
+    size = {"texts": texts, "seeds": seeds, "rate": rate}
+    return size | {"independent": shares[0], "together": shares[1]}

@@ -8,7 +8,6 @@ Damage is added to the latter.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
 
@@ -36,7 +35,6 @@ ALARMS = (0.02, 0.075)
 then no test has exactly 5 %: by signs, five have 6 % and four none below 12 %."""
 
 LIMITS = " to ".join(f"{100 * limit:g}" for limit in ALARMS)
-"""The same in per cent, in words."""
 
 BATCH = 250
 """Comparisons whose resamples are held in memory at once."""
@@ -145,26 +143,24 @@ def rate_found(powers: Mapping[float, float], power: float) -> float | None:
 
     Powers are joined by lines on the normal scale, on which a power grows evenly with the damage.
     """
-    normal = NormalDist()
+    normal, rates = NormalDist(), sorted(powers)
+    shares = np.maximum.accumulate([powers[rate] for rate in rates])
+    if not shares[0] <= power <= shares[-1]:
+        return None
+    scaled = [normal.inv_cdf(share) for share in shares.clip(1e-3, 1 - 1e-3).tolist()]
+    return float(np.interp(normal.inv_cdf(power), scaled, rates))
 
-    def scale(share: float) -> float:
-        return normal.inv_cdf(min(max(share, 1e-3), 1 - 1e-3))
 
-    points = sorted(powers.items())
-    for (low, below), (high, above) in pairwise(points):
-        if below <= power <= above and scale(above) > scale(below):
-            part = (scale(power) - scale(below)) / (scale(above) - scale(below))
-            return low + part * (high - low)
-    return None
+def choose(count: int, shape: tuple[int, int], random: np.random.Generator) -> Integers:
+    """Return places of texts, without replacement where there are enough."""
+    if shape[1] <= count:
+        return random.random((shape[0], count)).argsort(axis=1)[:, : shape[1]]
+    return random.integers(count, size=shape)
 
 
 def _choose_texts(
     data: WordErrors, plan: Plan, random: np.random.Generator
 ) -> tuple[Integers, Integers]:
     """Return the places of texts and their words with all seeds, both `[N, B]`."""
-    words = np.array(data.words)
-    if plan.texts > len(words):
-        raise ValueError(f"{plan.texts} texts are needed, and there are {len(words)}")
-    order = random.random((plan.comparisons, len(words))).argsort(axis=1)
-    chosen = order[:, : plan.texts]
-    return chosen, words[chosen] * plan.seeds
+    chosen = choose(len(data.words), (plan.comparisons, plan.texts), random)
+    return chosen, np.array(data.words)[chosen] * plan.seeds

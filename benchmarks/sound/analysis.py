@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError
 
-from benchmarks.power.simulate import share_outside
+from benchmarks.power.simulate import choose, share_outside
 from tts_compress.config import Config, describe_problems
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.intervals import paired_interval
@@ -23,7 +23,10 @@ Rows: TypeAlias = tuple[tuple[float, ...], ...]
 """Shape `[texts, seeds]`."""
 
 DISTORTION = "distortion"
-WORDS = "word errors"
+
+SHIPPED = Path("eval/reports/sound-values.json")
+"""Measured once, for some hours, by code that lies in history: `benchmarks/sound/measure.py` and
+`plant.py`, last in commit 11782e62."""
 
 
 class Values(Config):
@@ -32,8 +35,6 @@ class Values(Config):
     suite: str
     seeds: tuple[int, ...] = Field(min_length=1)
     machine: str
-    """Processor, threads and versions."""
-
     units: dict[str, tuple[float, ...]]
     """Per text, what differences are divided by, for `distortion` (decibels that mu-law adds to
     the reference's distance from another rendering) and for `word errors` (words)."""
@@ -59,8 +60,8 @@ class Values(Config):
         return array if measure == DISTORTION else array - np.array(self.reference[measure])
 
 
-def read_values(path: Path) -> Values:
-    """Return what `--measure` wrote."""
+def read_values(path: Path = SHIPPED) -> Values:
+    """Return measured values."""
     try:
         return Values.model_validate_json(path.read_bytes())
     except OSError as error:
@@ -114,7 +115,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
     }
     nothing: dict[str, dict[int, float]] = {"other seeds": {}, "sign flips": {}}
     for texts in plan.texts:
-        chosen = _choose(len(units), (plan.alarms, texts), random)
+        chosen = choose(len(units), (plan.alarms, texts), random)
         pooled = np.stack([rows.mean(1) for rows in differences.values()])
         kind = random.integers(len(pooled), size=(plan.alarms, 1))
         signs = random.choice((-1.0, 1.0), chosen.shape)
@@ -132,17 +133,7 @@ def analyse(values: Values, measure: str, plan: Plan) -> Measured:
 
 
 def _units(values: Values, measure: str) -> _Floats:
-    """Return what a text's difference is divided by, shape `[texts]`."""
     return np.array(values.units.get(measure, np.ones(len(values.takes))))
-
-
-def _choose(
-    count: int, shape: tuple[int, int], random: np.random.Generator
-) -> npt.NDArray[np.int64]:
-    """Return places of texts, without replacement where there are enough."""
-    if shape[1] <= count:
-        return random.random((shape[0], count)).argsort(axis=1)[:, : shape[1]]
-    return random.integers(count, size=shape)
 
 
 def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Generator) -> Finding:
@@ -162,10 +153,7 @@ def _find(differences: _Floats, units: _Floats, plan: Plan, random: np.random.Ge
 def deal(
     values: Values, measure: str, chosen: npt.NDArray[np.int64], random: np.random.Generator
 ) -> _Floats | None:
-    """Return differences of texts where both sides are the reference, shape as `chosen`.
-
-    None where other seeds were not measured.
-    """
+    """Return differences of the reference from itself, if measured."""
     seeds = len(values.seeds)
     if measure == DISTORTION:
         distances = np.array(values.takes)[chosen]  # [comparisons, texts, renderings, renderings]

@@ -10,18 +10,18 @@ import torch
 from benchmarks.clips import ASSETS, read_clips, read_sentences
 from benchmarks.command import Add, command
 from benchmarks.hifigan import find_published
-from benchmarks.report import write_report
+from benchmarks.report import print_report
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, speak
 from benchmarks.vocoder.judge import document, holds, judge, markdown
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.store import Store
 from tts_compress.folders import make_directory
-from tts_compress.terminal import progress_bars, show
+from tts_compress.terminal import progress_bars
 
 
 def _options(add: Add) -> None:
     add("--assets", type=Path, default=ASSETS, metavar="DIR")
-    others = [c.name for c in CONTESTANTS if c.name not in {FP32, OURS, NAIVE}]
+    others = [name for name in CONTESTANTS if name not in {FP32, OURS, NAIVE}]
     add("--others", nargs="*", choices=others, default=others, metavar="CONTESTANT")
     add("--clips", type=int, default=32, help="judged (%(default)s)")
     add("--sentences", type=int, default=200, help="whose words are counted (%(default)s)")
@@ -44,9 +44,9 @@ def main(options: Namespace) -> int:
     clips = read_clips(options.assets, options.clips)
     sentences = read_sentences(options.sentences)
     needed = {FP32, OURS, NAIVE, *options.others}
-    chosen = [contestant for contestant in CONTESTANTS if contestant.name in needed]
+    chosen = [name for name in CONTESTANTS if name in needed]
     with progress_bars() as progress:
-        spoken = speak(published, (clips, sentences), chosen, options.output, progress)
+        spoken = speak(published, clips, sentences, chosen, options.output, progress)
         judged = judge(
             spoken.files,
             clips,
@@ -60,8 +60,7 @@ def main(options: Namespace) -> int:
         f"--recognizer {options.recognizer} --others {' '.join(options.others)}"
     )
     result = (judged, clips, spoken.speed, ran)
-    paths = write_report(options.report, document(*result), markdown(*result))
-    show(*(f"written: {path}" for path in paths))
+    print_report(options.report, document(*result), markdown(*result))
     return 0 if holds(judged) else 1
 
 

@@ -2,9 +2,9 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from benchmarks.clips import Clip, Fold, middle_clip, split, write_feeds
 from benchmarks.hifigan import (
@@ -30,31 +30,27 @@ _FEW = 8
 """Clips that the stock calibrator, which keeps every activation of all of them, observes."""
 
 _ROUNDS = 10
-"""Rounds in which the vocoders are timed against each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Contestant:
+Make = Callable[[Published, Fold, Path], Vocoder]
+"""Returns a vocoder, calibrated on a fold, with files in a folder."""
+
+
+class Contestant(NamedTuple):
     """One vocoder."""
 
-    name: str
     kind: Literal["fp32", "ours", "stock"]
     how: str
-    """The call, for the report."""
-
-    make: Callable[[Published, Fold, Path], Vocoder]
-    """Returns it, calibrated on a fold, with files in a folder."""
+    make: Make
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class Spoken(NamedTuple):
     """Audio and speed of all contestants."""
 
     files: Mapping[str, Sequence[Path]]
     """WAV files of the clips, then of the sentences, by contestant; `recording` is among them."""
 
     speed: Mapping[str, float]
-    """FP32's least time over the contestant's, by contestant."""
 
 
 def _int8(published: Published, fold: Fold, folder: Path) -> Vocoder:
@@ -62,68 +58,51 @@ def _int8(published: Published, fold: Fold, folder: Path) -> Vocoder:
     return runs(compress(open_graph(published.graph), "int8", calibration=feeds, quality="fast"))
 
 
-def _stock(call: PeerCall) -> Callable[[Published, Fold, Path], Vocoder]:
+def _stock(how: str, call: PeerCall) -> Contestant:
     def make(published: Published, fold: Fold, folder: Path) -> Vocoder:
         output = folder / "stock.onnx"
         call(published.graph, output, ({"mel": clip.mel} for clip in fold.calibration[:_FEW]))
         return runs(open_graph(output))
 
-    return make
+    return Contestant("stock", how, make)
 
 
-_STOCK = {
-    "stock-dynamic": ("`quantize_dynamic` as it comes", PEER_CALLS["dynamic-default"]),
-    "stock-dynamic-quint8": (
-        "`quantize_dynamic(weight_type=QUInt8)`",
-        PEER_CALLS["dynamic-quint8"],
+CONTESTANTS = {
+    FP32: Contestant("fp32", "the ONNX graph", lambda of, *_: runs(open_graph(of.graph))),
+    OURS: Contestant(
+        "ours", '`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`', _int8
     ),
-    "stock-static-per-channel": (
-        "`quantize_static(per_channel=True, activation_type=QUInt8)`",
-        PEER_CALLS["static"],
+    "int8-torch": Contestant(
+        "ours",
+        '`compress(module, "int8")`, in torch',
+        lambda of, *_: calls(compress(load_generator(of.checkpoint), "int8")),
     ),
-    NAIVE: ("`quantize_static` as it comes: QDQ, one scale a tensor, min-max", quantize_observed),
+    "stock-dynamic": _stock("`quantize_dynamic` as it comes", PEER_CALLS["dynamic-default"]),
+    "stock-dynamic-quint8": _stock(
+        "`quantize_dynamic(weight_type=QUInt8)`", PEER_CALLS["dynamic-quint8"]
+    ),
+    "stock-static-per-channel": _stock(
+        "`quantize_static(per_channel=True, activation_type=QUInt8)`", PEER_CALLS["static"]
+    ),
+    NAIVE: _stock(
+        "`quantize_static` as it comes: QDQ, one scale a tensor, min-max", quantize_observed
+    ),
 }
-
-CONTESTANTS = (
-    Contestant(
-        name=FP32, kind="fp32", how="the ONNX graph", make=lambda of, *_: runs(open_graph(of.graph))
-    ),
-    Contestant(
-        name=OURS,
-        kind="ours",
-        how='`compress("vocoder.onnx", "int8", calibration=..., quality="fast")`',
-        make=_int8,
-    ),
-    Contestant(
-        name="int8-torch",
-        kind="ours",
-        how='`compress(module, "int8")`, in torch',
-        make=lambda of, *_: calls(compress(load_generator(of.checkpoint), "int8")),
-    ),
-    *(
-        Contestant(name=name, kind="stock", how=how, make=_stock(call))
-        for name, (how, call) in _STOCK.items()
-    ),
-)
 
 
 def speak(
     published: Published,
-    recordings: tuple[Sequence[Clip], Sequence[Clip]],
-    contestants: Sequence[Contestant],
+    clips: Sequence[Clip],
+    sentences: Sequence[Clip],
+    names: Sequence[str],
     folder: Path,
     progress: Progress,
 ) -> Spoken:
-    """Return the audio of clips and of sentences by each contestant.
-
-    What the folder holds, of an earlier run, is not made again.
-    """
-    clips, sentences = recordings
-    names = [contestant.name for contestant in contestants]
+    """Return the audio of each contestant; what an earlier run left in the folder is kept."""
     both = [*clips, *sentences]
-    wav = folder / "wav"
     files = {
-        name: [wav / name / f"{clip.name}.wav" for clip in both] for name in (RECORDING, *names)
+        name: [folder / "wav" / name / f"{clip.name}.wav" for clip in both]
+        for name in (RECORDING, *names)
     }
     done = folder / "spoken.json"
     made_from = {"clips": [clip.name for clip in both], "contestants": names}
@@ -133,14 +112,13 @@ def speak(
         for clip, path in zip(both, files[RECORDING], strict=True):
             write_float_wav(path, clip.recording)
         vocoders: dict[str, Vocoder] = {}
-        for number, fold in enumerate(split(clips, sentences)):
-            for count, contestant in enumerate(contestants, number * len(contestants)):
-                progress.advance("make", count, 2 * len(contestants))
-                vocoder = vocoders[contestant.name] = contestant.make(published, fold, folder)
-                for clip in fold.judged:
-                    write_float_wav(
-                        wav / contestant.name / f"{clip.name}.wav", sound(vocoder, clip)
-                    )
+        pairs = list(product(split(clips, sentences), names))
+        for count, (fold, name) in enumerate(pairs):
+            progress.advance("make", count, len(pairs))
+            vocoders[name] = CONTESTANTS[name].make(published, fold, folder)
+            for clip in fold.judged:
+                path = folder / "wav" / name / f"{clip.name}.wav"
+                write_float_wav(path, sound(vocoders[name], clip))
         least = least_times(vocoders, middle_clip(clips), _ROUNDS)
         kept = made_from | {"speed": {name: least[FP32] / time for name, time in least.items()}}
         write_text_atomically(done, json.dumps(kept) + "\n")

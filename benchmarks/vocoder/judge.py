@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.clips import Clip
-from benchmarks.report import table
+from benchmarks.report import render
 from benchmarks.vocoder.contestants import CONTESTANTS, FP32, NAIVE, OURS, RECORDING
 from tts_compress.audio import Audio, audio_sha256, read_wav
 from tts_compress.environment import describe_environment, installed_version
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.formatting import signed
+from tts_compress.evaluation.formatting import interval, signed
 from tts_compress.evaluation.intervals import paired_interval
 from tts_compress.evaluation.metric import find_measures
 from tts_compress.evaluation.metrics.error_rates import count_edits
@@ -64,16 +64,11 @@ class Judged:
     """All values, and the recognizer of the words."""
 
     values: Mapping[str, Values]
-    """By contestant."""
-
     words: npt.NDArray[np.int64]
-    """Words of each sentence."""
-
     coded_db: float
     """Distortion of FP32's audio by 8-bit mu-law, mean over clips."""
 
     recognizer: str
-    """Its description, with versions."""
 
     def mean(self, contestant: str, quantity: Quantity) -> float:
         """Return the mean over clips."""
@@ -99,10 +94,7 @@ def judge(
     store: Store,
     options: EvaluationOptions,
 ) -> Judged:
-    """Measure all audio: clips by their sound, and sentences, whose files are last, by their words.
-
-    The store keeps values, so that a killed run goes on.
-    """
+    """Measure the sound of clips, and the words of sentences, whose files are last."""
     count = len(clips)
     sound = {name: own[:count] for name, own in files.items()}
     opinions = _analyze(sound, _opinion(options), store, options)
@@ -136,7 +128,6 @@ def _analyze(
     store: Store,
     options: EvaluationOptions,
 ) -> dict[str, list[Any]]:
-    """Return what is found in each file, by contestant; equal audio is analyzed once."""
     keys = {name: [audio_sha256(read_wav(path)) for path in own] for name, own in files.items()}
     by_key = {
         key: path for name in files for key, path in zip(keys[name], files[name], strict=True)
@@ -168,11 +159,8 @@ def _word_errors(sentences: Sequence[Clip], hypotheses: Sequence[str]) -> npt.ND
 
 
 _DECIDING = ("distortion_db", "log_mel_db", "dnsmos_overall")
-_ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
-_LABELS = [quantity.label for quantity in QUANTITIES]
 
 Speed = Mapping[str, float]
-"""FP32's time over the contestant's."""
 
 
 def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bool:
@@ -188,7 +176,6 @@ def order_is_shown(judged: Judged, quantity: Quantity, stock: str = NAIVE) -> bo
 
 
 def _harm(change: Change, quantity: Quantity) -> tuple[float, float]:
-    """Return the interval with what is worse above zero."""
     if quantity.better == "lower":
         return change.low, change.high
     return -change.high, -change.low
@@ -222,102 +209,28 @@ def document(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> d
 
 def markdown(judged: Judged, clips: Sequence[Clip], speed: Speed, ran: str) -> list[str]:
     """Return the lines of the report."""
-    contestants = [c for c in CONTESTANTS if c.name in judged.values]
-    stock = [c.name for c in contestants if c.kind == "stock"]
-    others = [name for name in judged.values if name not in {RECORDING, FP32}]
-    environment = describe_environment()
-    processor, packages = environment["processor"], environment["packages"]
-    versions = ", ".join(f"{name} {packages[name]}" for name in ("onnxruntime", "torch", "numpy"))
-    made_by = [(f"`{c.name}`", c.how, f"{speed[c.name]:.2f}") for c in contestants]
-    means = [[f"`{name}`", *(_mean(judged, name, q) for q in QUANTITIES)] for name in judged.values]
-    return [
-        "# HiFi-GAN V2 in FP32, in our INT8, in stock INT8",
-        "",
-        *_in_words(judged, stock),
-        "",
-        f"{len(clips)} recordings of LJSpeech, from their own spectra. What is calibrated "
-        "hears one half of them and is judged on the other, in both directions. "
-        f"Words are those of {len(judged.words)} texts of `en-full`, spoken by the demo voice and "
-        "then by the vocoder from their spectra. Distortion is the "
-        "distance of the metric `distortion`, from the recording; to FP32's, 8-bit mu-law adds "
-        f"{judged.coded_db:.3f} dB. In brackets: 95 % intervals over resampled recordings.",
-        "",
-        *table(("", "made by", "times FP32's speed"), made_by, "ll"),
-        "",
-        "## Mean values",
-        "",
-        *table(("", *_LABELS), means),
-        "",
-        "## Against FP32",
-        "",
-        *_changes(judged, FP32, others),
-        "",
-        f"## Stock INT8 against `{OURS}`",
-        "",
-        *_changes(judged, OURS, stock),
-        "",
-        f"Words are heard by {judged.recognizer}. Opinions are "
-        f"predicted by the networks of speechmos "
-        f"{installed_version('speechmos')}, which were trained on calls: differences count, values "
-        "do not. Speed: one thread, in turns, least of ten runs; other work on the machine blurs "
-        "it.",
-        "",
-        f"{processor['model']}, {processor['integer_kernels']}, {processor['cores']} cores; "
-        f"{versions}. Made by `{ran}` (`make bench-vocoder`).",
-    ]
-
-
-def _in_words(judged: Judged, stock: Sequence[str]) -> list[str]:
-    """Return what the tables say."""
+    contestants = {name: c for name, c in CONTESTANTS.items() if name in judged.values}
+    stock = [name for name, c in contestants.items() if c.kind == "stock"]
     deciding = [quantity for quantity in QUANTITIES if quantity.name in _DECIDING]
-    missing = [q.label for q in deciding if not order_is_shown(judged, q)]
-    if missing:
-        said = f"That FP32 is better than `{OURS}`, and `{OURS}` than `{NAIVE}`, is not shown by: "
-        lines = [f"{said}{'; '.join(missing)}."]
-    else:
-        lines = [
-            f"FP32 is better than `{OURS}`, and `{OURS}` better than `{NAIVE}`, in distortion, "
-            "log-mel distance and predicted opinion (DNSMOS, overall) at once; no two intervals "
-            "touch."
-        ]
-    *_, words = QUANTITIES
-    shares = {name: f"{100 * judged.mean(name, words):.1f} %" for name in (FP32, OURS, NAIVE)}
-    lines += [
-        "",
-        f"Of {judged.words.sum()} words of {len(judged.words)} sentences the recognizer mishears "
-        f"{shares[FP32]} in FP32, {shares[OURS]} in `{OURS}` "
-        f"({_more(judged.change(FP32, OURS, words))}) and {shares[NAIVE]} in `{NAIVE}` "
-        f"({_more(judged.change(FP32, NAIVE, words))}).",
-        "",
-        f"Stock INT8 shown to be worse than `{OURS}`, where that is shown to be worse than FP32:",
-        "",
-    ]
-    for quantity in QUANTITIES:
-        shown = [f"`{name}`" for name in stock if order_is_shown(judged, quantity, name)]
-        lines.append(f"- {quantity.label}: {', '.join(shown) or 'none is shown to be'}")
-    return lines
+    shown = {
+        q.label: [f"`{name}`" for name in stock if order_is_shown(judged, q, name)]
+        for q in QUANTITIES
+    }
+    values = {"judged": judged, "clips": len(clips), "speed": speed, "command": ran}
+    values |= {"fp32": FP32, "ours": OURS, "naive": NAIVE, "quantities": QUANTITIES}
+    values |= {"contestants": contestants, "stock": stock, "shown": shown}
+    values |= {"missing": [q.label for q in deciding if not order_is_shown(judged, q)]}
+    values |= {"others": [name for name in judged.values if name not in {RECORDING, FP32}]}
+    values |= {"environment": describe_environment(), "speechmos": installed_version("speechmos")}
+    template = Path(__file__).with_name("report.md")
+    return render(template, values, {"change": _change, "mean": _mean})
 
 
-def _more(change: Change) -> str:
-    if change.low > 0:
-        return "more than in FP32"
-    return "fewer than in FP32" if change.high < 0 else "no difference that these clips can show"
-
-
-def _changes(judged: Judged, before: str, names: Sequence[str]) -> list[str]:
-    rows = [
-        [f"`{name}`", *(_change(judged, before, name, q) for q in QUANTITIES)] for name in names
-    ]
-    return table(("", *_LABELS), rows)
-
-
-def _mean(judged: Judged, name: str, quantity: Quantity) -> str:
-    value = judged.mean(name, quantity)
+def _mean(value: float, quantity: Quantity) -> str:
     return f"{100 * value:.1f}" if quantity.share else f"{value:.3f}"
 
 
-def _change(judged: Judged, before: str, after: str, quantity: Quantity) -> str:
-    change = judged.change(before, after, quantity)
+def _change(change: Change, quantity: Quantity) -> str:
     factor, digits = (100, 1) if quantity.share else (1, 3)
-    mean, low, high = (signed(factor * v, digits) for v in (change.mean, change.low, change.high))
-    return f"{mean} ({low} {_ELLIPSIS} {high})"
+    ends = interval((change.low, change.high), factor, digits)
+    return f"{signed(factor * change.mean, digits)} ({ends})"

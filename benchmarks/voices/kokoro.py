@@ -1,55 +1,18 @@
 """Kokoro-82M at its published size, built and exported by its own package, with random weights."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.voices.voice import (
-    DURATIONS,
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built, export_graph, imported_in_part
 
-CONFIG: Mapping[str, Any] = {
-    "vocab": {},
-    "n_token": 178,
-    "hidden_dim": 512,
-    "style_dim": 128,
-    "n_layer": 3,
-    "max_dur": 50,
-    "n_mels": 80,
-    "dim_in": 64,
-    "text_encoder_kernel_size": 5,
-    "dropout": 0.2,
-    "plbert": {
-        "hidden_size": 768,
-        "num_attention_heads": 12,
-        "intermediate_size": 2048,
-        "max_position_embeddings": 512,
-        "num_hidden_layers": 12,
-        "dropout": 0.1,
-    },
-    "istftnet": {
-        "upsample_kernel_sizes": [20, 12],
-        "upsample_rates": [10, 6],
-        "gen_istft_hop_size": 5,
-        "gen_istft_n_fft": 20,
-        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
-        "resblock_kernel_sizes": [3, 7, 11],
-        "upsample_initial_channel": 512,
-    },
-}
+_FILE = Path(__file__).with_suffix(".json")
+CONFIG: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
 """`config.json` of hexgrad/Kokoro-82M, without the ids of its phonemes."""
 
-PACKAGES = Packages(
-    names=("kokoro", "loguru", "transformers", "torch"),
-    install="kokoro==0.9.4 loguru==0.7.3",
-)
 _HELD = {
     DURATIONS: "duration",
     # Errors of the pitch add up in the phase of the sine source, and no signal is left to compare.
@@ -95,10 +58,7 @@ def _let_speak(network: Any) -> None:
         network.predictor.F0_proj.bias.fill_(120.0)
 
 
-def _spec(work: Path) -> str:
-    PACKAGES.check("kokoro")
-    packages = ["kokoro", "torch", "transformers"]
-    return str(keep_folder(work, "kokoro", [Path(__file__)], build, packages) / "kokoro.onnx")
+_PACKAGES, _INSTALL = ("kokoro", "torch", "transformers"), "kokoro==0.9.4 loguru==0.7.3"
+_SPEC = built("kokoro.onnx", build, [Path(__file__), _FILE], _PACKAGES, _INSTALL)
 
-
-VOICES = (BenchVoice(name="kokoro", spec=_spec, held=lambda _: _HELD),)
+VOICES = (BenchVoice(name="kokoro", spec=_SPEC, held=lambda _: _HELD),)

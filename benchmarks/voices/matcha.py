@@ -4,6 +4,7 @@ The networks are those of the package `matcha-tts`; icefall's are copies of them
 operator set and configuration are icefall's.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -11,16 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import onnx
-from onnx import helper
 
-from benchmarks.voices.voice import (
-    DURATIONS,
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built, export_graph, imported_in_part
 from tts_compress.errors import ModelError
 
 STEPS = 3
@@ -35,46 +28,10 @@ _PHONEMES = (
 )
 _MELS = 80
 
-CONFIG: Mapping[str, Any] = {
-    "encoder": {
-        "n_feats": _MELS,
-        "n_channels": 192,
-        "filter_channels": 768,
-        "filter_channels_dp": 256,
-        "n_heads": 2,
-        "n_layers": 6,
-        "kernel_size": 3,
-        "p_dropout": 0.1,
-        "spk_emb_dim": 64,
-        "n_spks": 1,
-        "prenet": True,
-    },
-    "durations": {"filter_channels_dp": 256, "kernel_size": 3, "p_dropout": 0.1},
-    "decoder": {
-        "channels": [256, 256],
-        "dropout": 0.05,
-        "attention_head_dim": 64,
-        "n_blocks": 1,
-        "num_mid_blocks": 2,
-        "num_heads": 2,
-        "act_fn": "snakebeta",
-    },
-    # HiFi-GAN V2; of the three that sherpa-onnx offers the one of phones.
-    "vocoder": {
-        "resblock": "1",
-        "upsample_rates": [8, 8, 2, 2],
-        "upsample_kernel_sizes": [16, 16, 4, 4],
-        "upsample_initial_channel": 128,
-        "resblock_kernel_sizes": [3, 7, 11],
-        "resblock_dilation_sizes": [[1, 3, 5], [1, 3, 5], [1, 3, 5]],
-    },
-}
-"""Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py` and jik876/hifi-gan's `config_v2.json`."""
+_FILE = Path(__file__).with_suffix(".json")
+CONFIG: Mapping[str, Any] = json.loads(_FILE.read_text("utf-8"))
+"""Sizes in icefall's `egs/ljspeech/TTS/matcha/train.py`."""
 
-PACKAGES = Packages(
-    names=("matcha", "conformer", "diffusers", "einops", "torch"),
-    install="matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
-)
 _METADATA = {
     "model_type": "matcha-tts",
     "language": "English",
@@ -90,7 +47,7 @@ _METADATA = {
 }
 
 
-def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
+def build(folder: Path, config: Mapping[str, Any] = CONFIG, channels: int = 128) -> None:
     """Write both graphs and the table of tokens into a folder."""
     import torch
 
@@ -99,10 +56,7 @@ def build(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
     with imported_in_part(("matcha", "matcha.utils"), _stand_ins()) as imported:
         matcha = imported("matcha.models.matcha_tts").MatchaTTS
         _export_matcha(matcha, folder / f"model-steps-{STEPS}.onnx", config)
-        generator = imported("matcha.hifigan.models").Generator(
-            SimpleNamespace(**config["vocoder"])
-        )
-        _export_vocoder(generator, folder / "hifigan_v2.onnx")
+    _export_vocoder(folder / "hifigan_v2.onnx", channels)
     table = "".join(f"{symbol} {number}\n" for number, symbol in enumerate(_PHONEMES))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
 
@@ -137,18 +91,21 @@ def _export_matcha(kind: Any, path: Path, config: Mapping[str, Any]) -> None:
     scale = torch.ones(1)
     inputs = {"x": ids, "x_length": torch.tensor([1000]), "noise_scale": scale}
     axes = {"x": {0: "N", 1: "L"}, "x_length": {0: "N"}, "mel": {0: "N", 2: "L"}}
-    _export(network, speak, inputs | {"length_scale": scale.clone()}, axes, path)
-    _add_metadata(path, _METADATA)
+    inputs |= {"length_scale": scale.clone()}
+    _export(network, speak, inputs, axes, path, _METADATA)
 
 
-def _export_vocoder(generator: Any, path: Path) -> None:
+def _export_vocoder(path: Path, channels: int) -> None:
+    """Write HiFi-GAN V2; of the three that sherpa-onnx offers the one of phones."""
     import torch
 
-    generator.remove_weight_norm()
+    from benchmarks.hifigan import build_generator
+
+    generator = build_generator(channels)
     with torch.no_grad():
         for layer in generator.modules():
             if isinstance(layer, torch.nn.Conv1d | torch.nn.ConvTranspose1d):
-                # The package begins with weights so small that nothing would be heard.
+                # It begins with weights so small that nothing would be heard.
                 torch.nn.init.kaiming_uniform_(layer.weight, a=1.0)
         loudness = generator.eval()(torch.randn(1, _MELS, 50)).square().mean().sqrt()
         generator.conv_post.weight *= 0.1 / loudness
@@ -157,8 +114,8 @@ def _export_vocoder(generator: Any, path: Path) -> None:
         return generator(mel).clamp(-1, 1).squeeze(1)
 
     axes = {"mel": {0: "N", 2: "L"}, "audio": {0: "N", 1: "L"}}
-    _export(generator, speak, {"mel": torch.ones(1, _MELS, 100)}, axes, path)
-    _add_metadata(path, {"model_type": "hifigan", "sample_rate": "22050", "version": "1"})
+    metadata = {"model_type": "hifigan", "sample_rate": "22050", "version": "1"}
+    _export(generator, speak, {"mel": torch.ones(1, _MELS, 100)}, axes, path, metadata)
 
 
 def _export(
@@ -167,8 +124,8 @@ def _export(
     inputs: dict[str, Any],
     axes: dict[str, dict[int, str]],
     path: Path,
+    metadata: Mapping[str, str],
 ) -> None:
-    """Export a network with the inputs and the output that icefall's has."""
     import torch
 
     class Exported(torch.nn.Module):
@@ -179,13 +136,7 @@ def _export(
         def forward(self, *values: Any) -> Any:
             return call(*values)
 
-    export_graph(Exported(), inputs, axes, path, opset=14)
-
-
-def _add_metadata(path: Path, values: Mapping[str, str]) -> None:
-    model = onnx.load(path)
-    helper.set_model_props(model, dict(values))
-    onnx.save(model, path)
+    export_graph(Exported(), inputs, axes, path, 14, metadata)
 
 
 def _stand_ins() -> dict[str, dict[str, Any]]:
@@ -203,24 +154,13 @@ def _stand_ins() -> dict[str, dict[str, Any]]:
             for name, value in values.items():
                 self.register_buffer(name, torch.tensor(value))
 
-    def padding(kernel: int, dilation: int = 1) -> int:
-        return (kernel * dilation - dilation) // 2
-
     logger = {"get_pylogger": logging.getLogger}
     return {
         "matcha.utils": logger,
         "matcha.utils.pylogger": logger,
         "matcha.utils.monotonic_align": {},
         "matcha.models.baselightningmodule": {"BaseLightningClass": Base},
-        "matcha.hifigan.xutils": {"get_padding": padding, "init_weights": lambda _: None},
     }
-
-
-def _spec(work: Path) -> str:
-    PACKAGES.check("matcha")
-    packages = ["matcha-tts", "conformer", "diffusers", "torch"]
-    folder = keep_folder(work, "matcha", [Path(__file__)], build, packages)
-    return str(folder / f"model-steps-{STEPS}.onnx")
 
 
 def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
@@ -231,4 +171,11 @@ def _held(graph: onnx.GraphProto) -> Mapping[str, str]:
     raise ModelError("the graph has no Ceil operator; Matcha's has, which makes whole frames")
 
 
-VOICES = (BenchVoice(name="matcha", spec=_spec, held=_held),)
+_SPEC = built(
+    f"model-steps-{STEPS}.onnx",
+    build,
+    [Path(__file__), _FILE],
+    ("matcha-tts", "conformer", "diffusers", "torch"),
+    "matcha-tts==0.0.7.2 conformer==0.3.2 diffusers==0.42.1 einops==0.8.2",
+)
+VOICES = (BenchVoice(name="matcha", spec=_SPEC, held=_held),)

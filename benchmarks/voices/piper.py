@@ -1,7 +1,4 @@
-"""Piper's low, medium and high network with random weights, the demo voice, and their sentences.
-
-These have real phonemes, at a real speaking rate whatever the weights.
-"""
+"""Piper's low, medium and high network with random weights, the demo voice, and their sentences."""
 
 import json
 import shutil
@@ -16,7 +13,7 @@ import numpy as np
 import onnx
 
 from benchmarks.sentences import Sentence, run_request
-from benchmarks.voices.voice import DURATIONS, BenchVoice, keep_folder
+from benchmarks.voices.voice import DURATIONS, BenchVoice, built
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
@@ -54,14 +51,15 @@ class Durations:
 
     def scale(self, count: int, frames: float) -> float:
         """Return the length scale at which so many ids take so many frames."""
-        ids = self.ids(count)
-        return search_scale(lambda scale: self._frames(ids, scale), frames)
+
+        def frames_at(scale: float) -> float:
+            feeds = _feeds(self.ids(count), (self._noise, scale, 0.0))
+            return float(self._session.run(None, feeds)[0].sum())
+
+        return search_scale(frames_at, frames)
 
     def sentence(self, name: str, count: int, frames: float) -> Sentence:
-        """Return so many ids at the length scale at which they take so many frames.
-
-        Timed without random durations, so that every run is equally long.
-        """
+        """Return so many ids of so many frames; runs are equally long."""
         ids, scale = self.ids(count), self.scale(count, frames)
         return Sentence(
             name=name,
@@ -69,9 +67,6 @@ class Durations:
             feeds=_feeds(ids, (self._noise, scale, self._duration_noise)),
             request=run_request(_feeds(ids, (self._noise, scale, 0.0))),
         )
-
-    def _frames(self, ids: Sequence[int], scale: float) -> float:
-        return float(self._session.run(None, _feeds(ids, (self._noise, scale, 0.0)))[0].sum())
 
 
 def _feeds(ids: Sequence[int], scales: tuple[float, float, float]) -> Feeds:
@@ -170,14 +165,7 @@ def voice_config(quality: str, sample_rate: int, noise_w: float) -> dict[str, An
     }
 
 
-def _random_voice(name: str, work: Path) -> str:
-    packages = ["torch", "piper-tts"]
-    folder = keep_folder(work, name, [Path(__file__)], partial(_make, name), packages)
-    return str(folder / f"{name}.onnx")
-
-
 def _make(name: str, folder: Path) -> None:
-    """Write a checkpoint as training does, and let the project export it as users do."""
     import torch
 
     sample_rate, changes = _NETWORKS[name]
@@ -221,11 +209,15 @@ def _held(graph: onnx.GraphProto) -> dict[str, str]:
     return {DURATIONS: ceils[0].output[0]}
 
 
+_SPECS = {
+    name: built(f"{name}.onnx", partial(_make, name), [Path(__file__)], ["torch", "piper-tts"])
+    for name in _NETWORKS
+}
 VOICES = tuple(
     BenchVoice(
         name=name,
         trained=name == "demo",
-        spec=partial(_random_voice, name) if name in _NETWORKS else lambda _: "demo",
+        spec=_SPECS.get(name, lambda _: "demo"),
         sentences=lambda voice, lengths: make_sentences(voice, lengths.seconds),
         held=_held,
     )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from benchmarks.voices.voice import BenchVoice, keep_folder
+from benchmarks.voices.voice import BenchVoice, built
 
 _CODE = Path(__file__).parents[1] / "pocket_graphs.py"
 _RELEASE = "english_2026-10"
@@ -27,9 +27,6 @@ def _build(folder: Path) -> None:
     write_wav(folder / "reference.wav", Audio(samples=noise, sample_rate=24_000))
 
 
-def _spec(work: Path) -> str:
-    folder = keep_folder(work, "pocket", [_CODE, _CONTRACT], _build, ["torch", "pocket-tts"])
-    return str(folder / "text_conditioner.onnx")
+_SPEC = built("text_conditioner.onnx", _build, [_CODE, _CONTRACT], ["torch", "pocket-tts"])
 
-
-VOICES = (BenchVoice(name="pocket", spec=_spec, held=lambda _: {}),)
+VOICES = (BenchVoice(name="pocket", spec=_SPEC, held=lambda _: {}),)

@@ -5,7 +5,7 @@ import importlib
 import json
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -39,50 +39,44 @@ class BenchVoice:
 
     sentences: Callable[[GraphModel, Lengths], list[Sentence]] = id_sentences
     trained: bool = False
-    """False where the weights are random."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Packages:
-    """Packages that build a voice, beside our own."""
+def built(
+    graph: str,
+    build: Callable[[Path], object],
+    code: Sequence[str | Path],
+    packages: Sequence[str],
+    install: str = "",
+) -> Callable[[Path], str]:
+    """Return the spec of a voice whose first graph is a file in a folder that `build` fills.
 
-    names: tuple[str, ...]
-    """As imported; the first is the system's."""
-
-    install: str
-    """Arguments of `pip install`. Their lists of dependencies name what speaking or training needs
-    (spacy, gradio, lightning), and building does not."""
-
-    def check(self, voice: str) -> None:
-        """Refuse to build a voice without them."""
-        missing = [name for name in self.names if find_spec(name) is None]
-        if missing:
-            raise ModelError(
-                f"voice {voice!r} is built by packages of which {', '.join(missing)} is not "
-                f"installed; run: pip install --no-deps {self.install}"
-            )
-
-
-def keep_folder(
-    work: Path, name: str, made_of: list[Any], make: Callable[[Path], None], packages: list[str]
-) -> Path:
-    """Return a folder of files, made anew when what it is made of changed.
-
-    That is settings in JSON, files of code by their paths, and the versions of packages.
+    The folder is made anew when the code, in words or files, or a version of a package changes.
+    `install` are arguments of `pip install --no-deps` where the packages' lists of dependencies
+    name what speaking or training needs (spacy, gradio, lightning), and building does not.
     """
-    stated = [part.read_text("utf-8") if isinstance(part, Path) else part for part in made_of]
-    asked = json.dumps([stated, [version(package) for package in packages]])
-    folder = work / f"{name}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}"
-    if not folder.exists():
+
+    def spec(work: Path) -> str:
+        stated = [part.read_text("utf-8") if isinstance(part, Path) else part for part in code]
         # Networks are older than the torch that exports them, and some print.
         with warnings.catch_warnings(), redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")
             try:
-                with atomic_directory(folder, marker="") as partial:
-                    make(partial)
+                asked = json.dumps([stated, [version(package) for package in packages]])
+                key = hashlib.sha256(asked.encode()).hexdigest()[:12]
+                folder = work / f"{Path(graph).stem}-{key}"
+                if not folder.exists():
+                    with atomic_directory(folder, marker="") as partial:
+                        build(partial)
             except ModuleNotFoundError as error:
-                raise MissingExtraError(str(error.name), "torch") from error
-    return folder
+                if not install:
+                    raise MissingExtraError(str(error.name), "torch") from error
+                raise ModelError(
+                    f"{graph} is built by packages of which {error.name} is not installed; run: "
+                    f"pip install --no-deps {install}"
+                ) from error
+        return str(folder / graph)
+
+    return spec
 
 
 def export_graph(
@@ -91,6 +85,7 @@ def export_graph(
     axes: Mapping[str, Mapping[int, str]],
     path: Path,
     opset: int = 17,
+    metadata: Mapping[str, str] | None = None,
 ) -> None:
     """Export a network; its outputs are the names that have dynamic axes and are no inputs."""
     import torch
@@ -105,6 +100,10 @@ def export_graph(
         output_names=[name for name in axes if name not in inputs],
         dynamic_axes=axes,
     )
+    if metadata:
+        graph = onnx.load(path)
+        onnx.helper.set_model_props(graph, dict(metadata))
+        onnx.save(graph, path)
 
 
 @contextmanager
@@ -140,7 +139,8 @@ def _register(name: str, attributes: Mapping[str, Any], folder: Path | None) -> 
 
 def _folder(name: str) -> Path:
     top, *inner = name.split(".")
-    spec = find_spec(top) if top not in sys.modules else None
-    places = sys.modules[top].__path__ if spec is None else spec.submodule_search_locations
-    assert places, f"{top} is a package"
+    if top in sys.modules:
+        places = sys.modules[top].__path__
+    elif (spec := find_spec(top)) is None or not (places := spec.submodule_search_locations or []):
+        raise ModuleNotFoundError(name=top)
     return Path(next(iter(places))).joinpath(*inner)

@@ -8,18 +8,7 @@ PYTHONPATH. Inputs and outputs are those of its `onnx_export.py`, and sizes thos
 from pathlib import Path
 from typing import Any
 
-import onnx
-from onnx import helper
-
-from benchmarks.voices.voice import (
-    BenchVoice,
-    Packages,
-    export_graph,
-    imported_in_part,
-    keep_folder,
-)
-
-PACKAGES = Packages(names=("zipvoice", "vocos", "torch"), install="vocos==0.1.0")
+from benchmarks.voices.voice import BenchVoice, built, export_graph, imported_in_part
 
 _SYMBOLS, _BANDS, _RATE = 360, 100, 24_000
 _PARTS = ("zipvoice", "zipvoice.models", "zipvoice.models.modules", "zipvoice.utils", "vocos")
@@ -44,7 +33,7 @@ _VOCODER = {
 }
 
 
-def build_networks() -> tuple[Any, Any, Any]:
+def _build_networks() -> tuple[Any, Any, Any]:
     """Return the exporter's text encoder and flow, and Vocos, seeded."""
     import torch
 
@@ -68,7 +57,6 @@ def build_networks() -> tuple[Any, Any, Any]:
 
 
 def _vocoder(backbone: Any) -> Any:
-    """Return Vocos of 24 kHz up to its spectra, of which sherpa-onnx makes sound."""
     import torch
 
     class Spectra(torch.nn.Module):
@@ -86,14 +74,14 @@ def _vocoder(backbone: Any) -> Any:
     return Spectra()
 
 
-def build(folder: Path) -> None:
+def _build(folder: Path) -> None:
     """Write the graphs, a table of tokens, a recording of 3 s and what it says."""
     import numpy as np
     import torch
 
     from tts_compress.audio import Audio, write_wav
 
-    text, flow, vocoder = build_networks()
+    text, flow, vocoder = _build_networks()
     ids, frames = torch.ones(1, 40, dtype=torch.int64), torch.randn(1, 200, _BANDS)
     count, one = torch.tensor(100), torch.tensor(1.0)
     time = {0: "N", 1: "T"}
@@ -106,11 +94,8 @@ def build(folder: Path) -> None:
     axes = {name: time for name in (*names, "v")}  # noqa: C420  torch changes each
     _export(flow, inputs, axes, folder / "fm_decoder.onnx")
     axes = {name: {0: "N", 2: "T"} for name in ("mels", "mag", "x", "y")}
-    path = folder / "vocos_24khz.onnx"
-    export_graph(vocoder, {"mels": frames.transpose(1, 2)}, axes, path)
-    graph = onnx.load(path)
-    helper.set_model_props(graph, _VOCODER)
-    onnx.save(graph, path)
+    mels, path = {"mels": frames.transpose(1, 2)}, folder / "vocos_24khz.onnx"
+    export_graph(vocoder, mels, axes, path, metadata=_VOCODER)
     table = "".join(f"{chr(0x4E00 + number)}\t{number}\n" for number in range(_SYMBOLS))
     (folder / "tokens.txt").write_text(table, encoding="utf-8")
     noise = np.random.default_rng(0).standard_normal(3 * _RATE, np.float32) * np.float32(0.1)
@@ -127,10 +112,5 @@ def _export(network: Any, inputs: Any, axes: Any, path: Path) -> None:
     export_graph(trace(network, tuple(inputs.values())), inputs, axes, path, opset=13)
 
 
-def _spec(work: Path) -> str:
-    PACKAGES.check("zipvoice")
-    folder = keep_folder(work, "zipvoice", [Path(__file__)], build, ["vocos", "torch"])
-    return str(folder / "text_encoder.onnx")
-
-
-VOICES = (BenchVoice(name="zipvoice", spec=_spec, held=lambda _: {}),)
+_SPEC = built("text_encoder.onnx", _build, [Path(__file__)], ("vocos", "torch"), "vocos==0.1.0")
+VOICES = (BenchVoice(name="zipvoice", spec=_SPEC, held=lambda _: {}),)

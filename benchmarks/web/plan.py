@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.fidelity import HoldingSession, bake
+from benchmarks.fidelity import bake, run_held
 from benchmarks.voices import VOICES
 from tts_compress.audio import Samples
 from tts_compress.compression import compress
@@ -36,8 +36,6 @@ class Plan:
     with noise as inputs and the durations of FP32."""
 
     voices: tuple[str, ...]
-    """`fp32` first."""
-
     text: str
     ids: tuple[int, ...]
     scales: tuple[float, ...]
@@ -45,8 +43,6 @@ class Plan:
 
     rounds: int
     feeds: Feeds
-    """Inputs of the fed graphs."""
-
     sounds: Mapping[str, Samples]
     """Output of the fed graphs in onnxruntime here."""
 
@@ -56,10 +52,7 @@ class Plan:
 def write_plan(
     spec: str, folder: Path, *, rounds: int, text: str = TEXT, utterances: int | None = None
 ) -> Plan:
-    """Compress a Piper voice as `int8` in both formats and write what players need.
-
-    It is calibrated on a number of utterances, by default on all of the recipe.
-    """
+    """Compress a Piper voice in both formats; write what players need."""
     original = load(spec)
     if original.family != "piper" or not isinstance(original, GraphModel):
         raise ModelError(f"'{spec}' is no Piper voice, and only these are played here")
@@ -72,7 +65,7 @@ def write_plan(
     inputs["scales"] = np.array(quiet, np.float32)
     feeds = inputs | {name: call[name][:_NOISE] for name in noise_inputs(list(call))}
     held, fed = VOICES["demo"].held, feed_noise(original.graph())
-    durations = HoldingSession(fed, held(fed.graph), None, spec).run(feeds, None)[1]
+    durations = run_held(fed, held(fed.graph), None, feeds, spec)[1]
     sounds = {}
     for name, voice in voices.items():
         onnx.save(voice.graph(), folder / f"{name}.onnx")
@@ -108,7 +101,6 @@ def _compressed(voice: GraphModel, form: str, utterances: int | None) -> GraphMo
 
 
 def _document(plan: Plan) -> dict[str, Any]:
-    """Return a plan as plain data for JavaScript."""
     stated = {name: getattr(plan, name) for name in ("voices", "ids", "scales", "rounds")}
     feeds = {
         name: {"type": str(v.dtype), "dims": list(v.shape), "data": v.reshape(-1).tolist()}

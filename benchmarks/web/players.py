@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,18 +32,12 @@ _MODULES = ROOT / "examples" / "web" / "node_modules" / "onnxruntime-web"
 _PATIENCE_S = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlayedVoice:
+class PlayedVoice(NamedTuple):
     """One voice in a runtime, on one thread."""
 
     sound: Samples
-    """Output of the fed graph."""
-
     seconds: tuple[float, ...]
-    """Times of the runs that were timed."""
-
     samples: tuple[int, ...]
-    """Lengths of what these made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +70,7 @@ class Played:
 def what_is_missing(player: str) -> str | None:
     """Return what a player lacks on this machine, in words; None where nothing does."""
     if player in {"node", "chromium"}:
-        if find_program(player) is None:
+        if _find_program(player) is None:
             return f"no {player} on this machine"
         if not _MODULES.is_dir():
             return "onnxruntime-web is not installed; run: make test-web"
@@ -85,8 +79,7 @@ def what_is_missing(player: str) -> str | None:
     return None if find_spec(package) else f"{player} is not installed; run: make install"
 
 
-def find_program(player: str) -> str | None:
-    """Return the path of Node or of a Chromium, or None."""
+def _find_program(player: str) -> str | None:
     names = [player] if player == "node" else ["chromium", "chromium-browser", "google-chrome"]
     return next((path for name in names if (path := shutil.which(name))), None)
 
@@ -99,8 +92,8 @@ def play(player: str, plan: Plan) -> Played:
 
 
 def _in_node(plan: Plan) -> Played:
-    command = [str(find_program("node")), str(Path(__file__).with_name("node.mjs"))]
-    command.append(str(plan.folder))
+    script = Path(__file__).with_name("node.mjs")
+    command = [str(_find_program("node")), str(script), str(plan.folder)]
     run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_PATIENCE_S)
     if run.returncode:
         raise ModelError(f"node: {run.stderr.strip()[-500:]}")
@@ -110,11 +103,9 @@ def _in_node(plan: Plan) -> Played:
 def _in_chromium(plan: Plan) -> Played:
     with tempfile.TemporaryDirectory() as profile, served(ROOT, plan.folder) as (url, results):
         page = f"{url}/benchmarks/web/browser.html"
-        browser = subprocess.Popen(
-            [str(find_program("chromium")), *HEADLESS, f"--user-data-dir={profile}", page],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        program = [str(_find_program("chromium")), *HEADLESS, f"--user-data-dir={profile}"]
+        quiet = subprocess.DEVNULL
+        browser = subprocess.Popen([*program, page], stdout=quiet, stderr=quiet)
         try:
             sent = results.get(timeout=_PATIENCE_S)
         except Empty:

@@ -320,7 +320,7 @@ def make_matcha_vocos(make_matcha: Callable[..., Path]) -> Callable[..., Path]:
 def supertonic_files(made_once: Callable[..., Path]) -> Path:
     """Return the folder of a tiny voice of Supertonic's structure, not to be changed."""
     pytest.importorskip("torch")
-    from benchmarks.supertonic import TINY, write_voice
+    from benchmarks.voices.supertonic import TINY, write_voice
 
     return made_once("supertonic", lambda folder: write_voice(folder, TINY))
 
