@@ -16,6 +16,9 @@ from benchmarks.sound.analysis import (
     analyse,
     read_values,
 )
+from benchmarks.sound.measure import measure_voice
+from benchmarks.sound.plant import NAMES, plant
+from tts_compress.audio import Audio
 
 _SHIPPED = Path(__file__).parents[1] / SHIPPED
 _SMALL = Plan(texts=(24,), alarms=1000, found=100)
@@ -80,6 +83,7 @@ def test_shipped_values_show_five_bits_with_few_false_alarms() -> None:
     low, high = found.findings["fp16"].interval
     assert low <= 0.0 <= high
     assert all(ALARMS[0] <= kind[24] <= ALARMS[1] for kind in found.alarms.values())
+    assert set(NAMES) == set(values.candidates)
 
 
 @pytest.mark.slow
@@ -101,3 +105,28 @@ def test_values_that_are_none_are_one_line(
     for place in (path, tmp_path / "missing"):
         assert main(["--values", str(place)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_fewer_bits_change_the_weights_they_name_more() -> None:
+    pytest.importorskip("piper")
+    original, six, four = (
+        {item.name: item.raw_data for item in plant(name).graph().graph.initializer}  # type: ignore[attr-defined]
+        for name in ("8-bit decoder weights", "6-bit decoder weights", "4-bit decoder weights")
+    )
+    changed = {name for name in original if original[name] != six[name]}
+    assert changed
+    assert all(".dec." in name for name in changed)
+    assert all(six[name] != four[name] for name in changed)
+
+
+def test_noise_lowers_what_measures_a_voice_without_a_reference() -> None:
+    time = np.arange(16_000) / 16_000
+    orders = np.arange(1, 50)[:, None]
+    tones = (np.sin(2 * np.pi * 120 * orders * time) / orders).sum(axis=0)
+    noise = np.random.default_rng(0).normal(0, 0.1, 16_000)
+    clean, noisy = (
+        measure_voice(Audio(samples=wave.astype(np.float32), sample_rate=16_000))
+        for wave in (0.1 * tones, 0.1 * (tones + noise))
+    )
+    for name in ("cepstral peak prominence", "harmonics to noise", "spectral contrast"):
+        assert noisy[name] < clean[name] - 1.0

@@ -25,8 +25,7 @@ Rows: TypeAlias = tuple[tuple[float, ...], ...]
 DISTORTION = "distortion"
 
 SHIPPED = Path("eval/reports/sound-values.json")
-"""Measured once, for some hours, by code that lies in history: `benchmarks/sound/measure.py` and
-`plant.py`, last in commit 11782e62."""
+"""Measured by `python -m benchmarks.sound.measure`."""
 
 
 class Values(Config):
