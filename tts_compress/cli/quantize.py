@@ -86,7 +86,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Compress the model, save it, and compare sizes and speeds."""
-    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
+    from tts_compress.artifact import MANIFEST_NAME, check_replaceable
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
     from tts_compress.recipes.recipe import find_recipe, scheme_of
@@ -114,7 +114,9 @@ def run(options: Namespace) -> Output:
             progress=progress,
         )
     directory = small.save(options.output, force=options.force)
-    manifest = read_manifest(directory)
+    saved = open_model(str(directory))  # as who uses it will
+    manifest = saved.manifest
+    assert manifest is not None
     before, after = manifest.source.size_bytes, manifest.size_bytes
     seconds = monotonic() - begun
     if options.quality is not None and options.quality != _quality(manifest):
@@ -122,7 +124,7 @@ def run(options: Namespace) -> Output:
             f"quality {options.quality!r} is not kept: the graph returns no single channel of "
             "samples that could be listened to; this is the recipe as it is"
         )
-    speed = _speed(model, manifest, directory, options)
+    speed = _speed(model, saved, _quality(manifest), options)
     shown = [] if speed is None else [f"{speed:.2f} times as fast, on one thread of this machine"]
     return Output(
         {
@@ -200,11 +202,10 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     return shlex.join([*words, "--output", f"{directory}-report"])
 
 
-def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:
+def _speed(model: Model, small: Model, quality: str, options: Namespace) -> float | None:
     """Return the artifact's speed over the original's, and warn where it is slower."""
     from tts_compress.compression import is_feeds
     from tts_compress.inspection.components import is_quick, speed_ratio
-    from tts_compress.models import open_model
     from tts_compress.models.feeds import graph_inputs, open_feeds
     from tts_compress.terminal import progress_bars
 
@@ -212,7 +213,6 @@ def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace
         return None
     if options.time is None and not is_quick(model):
         return None
-    small = open_model(str(directory))
     feeds = None
     try:
         if is_feeds(options.calibration):
@@ -225,7 +225,6 @@ def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace
     except TTSCompressError as error:
         tell(f"the speed is not compared: {error}")
         return None
-    quality = _quality(manifest)
     if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
         tell(
             f"nothing within quality {quality!r} is {_WORTHWHILE} times as fast as the "
