@@ -20,9 +20,9 @@ from tts_compress.models.contract.inputs import (
     OutputInput,
     StateInput,
     StyleInput,
+    match_inputs,
     source_of,
 )
-from tts_compress.models.contract.matching import match_inputs
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import (
     Contract,
