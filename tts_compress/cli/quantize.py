@@ -15,6 +15,7 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from tts_compress.artifact import Manifest
 from tts_compress.cli.command import (
@@ -32,6 +33,9 @@ from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import Model, OnnxGraph
 from tts_compress.models.execution import Execution
 from tts_compress.terminal import tell
+
+if TYPE_CHECKING:
+    from tts_compress.recipes.recipe import Recipe
 
 _SLOWER = 0.95
 """Below this share of the original's speed a model is slower, and not only noisily measured."""
@@ -89,7 +93,6 @@ def run(options: Namespace) -> Output:
     from tts_compress.artifact import MANIFEST_NAME, check_replaceable
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
-    from tts_compress.recipes.recipe import find_recipe, scheme_of
     from tts_compress.terminal import human_bytes, progress_bars
 
     begun = monotonic()
@@ -98,11 +101,7 @@ def run(options: Namespace) -> Output:
     execution = options_from(options, Execution)
     opened = open_model(options.model, bare=is_feeds(options.calibration), execution=execution)
     model = prompted(opened, options)
-    recipe = options.recipe
-    scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
-    if options.format is not None:
-        recipe = find_recipe(model.family, scheme, recipe)
-        recipe = recipe.model_copy(update={"format": options.format})
+    scheme, recipe = _recipe(model, options)
     with progress_bars() as progress:
         small = compress(
             model,
@@ -145,6 +144,18 @@ def run(options: Namespace) -> Output:
             f"next: {_next_command(model, directory, options)}",
         ],
     )
+
+
+def _recipe(model: Model, options: Namespace) -> tuple[str, "Recipe | str | None"]:
+    """Return the scheme, and the recipe that takes the shipped one's place, if one does."""
+    from tts_compress.recipes.recipe import find_recipe, scheme_of
+
+    recipe = options.recipe
+    scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
+    if options.format is None:
+        return scheme, recipe
+    resolved = find_recipe(model.family, scheme, recipe)
+    return scheme, resolved.model_copy(update={"format": options.format})
 
 
 def _quality(manifest: Manifest) -> str:

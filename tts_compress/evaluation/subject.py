@@ -119,16 +119,7 @@ def open_subject(
         language: The suite's language, for a model of several that states none.
         execution: The place where a model computes that is given by its spec.
     """
-    try:
-        model = load(subject, **execution.stated()) if isinstance(subject, str | Path) else subject
-    except ModelError as error:
-        folder = Path(str(subject))
-        if not (folder.is_dir() and any(folder.glob("*.wav"))):
-            raise
-        raise EvaluationError(
-            f"'{subject}' is a folder of recordings, which cannot be compared; give two models "
-            "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
-        ) from error
+    model = _load(subject, execution) if isinstance(subject, str | Path) else subject
     if not isinstance(model, TTSModel):
         shown = getattr(model, "spec", type(model).__name__)
         raise ModelError(
@@ -167,6 +158,19 @@ def open_subject(
         prompt=prompt,
         language=chosen,
     )
+
+
+def _load(spec: str | Path, execution: Execution) -> TTSModel:
+    try:
+        return load(spec, **execution.stated())
+    except ModelError as error:
+        folder = Path(spec)
+        if not (folder.is_dir() and any(folder.glob("*.wav"))):
+            raise
+        raise EvaluationError(
+            f"'{spec}' is a folder of recordings, which cannot be compared; give two models "
+            "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
+        ) from error
 
 
 def _checked(opened: Model, location: str) -> dict[Path, str]:

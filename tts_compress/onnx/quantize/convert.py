@@ -12,13 +12,7 @@ from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import (
-    LEVELS,
-    WIDE_LEVELS,
-    ChannelCodes,
-    Range,
-    choose_range,
-)
+from tts_compress.numerics.ranges import LEVELS, WIDE_LEVELS, ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
