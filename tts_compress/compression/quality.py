@@ -28,7 +28,7 @@ from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import group_ms
-from tts_compress.progress import Progress, report_status
+from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
@@ -203,8 +203,7 @@ def _options(
                 if conversion.decisions not in tried[group.name]:
                     damage = pool.submit(comparison.energy, conversion, bound)
                     tried[group.name][conversion.decisions] = rules, ms, damage
-        for number, group in enumerate(groups):
-            progress.advance("listen", number, len(groups))
+        for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
             kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]
@@ -216,7 +215,6 @@ def _options(
                 ),
                 Option(_rules_of(group, kept), 0.0, plain + halved),
             ]
-    progress.advance("listen", len(groups), len(groups))
     return options
 
 
