@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, sqrt
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -68,15 +67,12 @@ class Option:
 OptionT = TypeVar("OptionT", bound=Option)
 
 
-def choose(
-    bench: Workbench, bound: float, chosen: str | Path | None, job: Job
-) -> tuple[Conversion, Recipe] | None:
+def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe] | None:
     """Return the fastest conversion of a graph within a bound, and its recipe.
 
     Args:
         bench: Converts the graph; its recipe says what may be integers.
         bound: Largest distortion by this graph.
-        chosen: The calibration that the user gave in the place of the recipe's.
         job: Has the seed of the noise; its progress is advanced with every group that is tried.
 
     Returns:
@@ -84,7 +80,7 @@ def choose(
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        speak = speech(bench, chosen, job)
+        speak = speech(bench, job)
         if speak is None:
             return None
         job.progress.advance(STAGE, 0, 1)
