@@ -181,9 +181,8 @@ def evaluate_audio(
                 f"{len(sides['reference'].seeds)}; give the {role} as many"
             )
     chosen = _suite(texts, lines, read_suite(suite), len(sides["reference"].seeds))
+    chosen = chosen.with_recognizer(options.recognizer)
     identities = {role: _identity(side, names) for role, side in sides.items()}
-    if options.recognizer is not None:
-        chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack, threadpool_limits(options.threads):
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         folder = None if output is None else Path(output)

@@ -115,10 +115,7 @@ def evaluate(
     options = replace(options, progress=watch)
     watch.advance("open", 0, 3)
     chosen = suite if isinstance(suite, Suite) else read_suite(suite)
-    if options.seeds is not None:
-        chosen = chosen.with_seeds(options.seeds)
-    if options.recognizer is not None:
-        chosen = chosen.with_recognizer(options.recognizer)
+    chosen = chosen.with_seeds(options.seeds).with_recognizer(options.recognizer)
     # Small products in this process would keep every core waiting for the next one, and the
     # workers need them.
     with ExitStack() as stack, threadpool_limits(options.threads):
