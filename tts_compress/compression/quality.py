@@ -86,8 +86,9 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
         comparison = SpeechComparison(speak, job.seed)
-        lengths = _length_rules(bench)
-        whole = _with_rules(bench.recipe, lengths)
+        # Everything that durations depend on computes in FP32.
+        exact = [Rule(match=exact_pattern(m), weights=Weights.INT16) for m in _deciding(bench)]
+        whole = _with_rules(bench.recipe, exact)
         best = _measured(bench, comparison, whole)
         if best[2].share(bound) > _AIM:
             best = _fit(bench, comparison, whole, bound, job.progress)
@@ -291,11 +292,6 @@ def _rules_of(
         return stored
     rules = [rule.model_copy(update={"activations": arithmetic}) for rule in stored]
     return (*rules, *stored)
-
-
-def _length_rules(bench: Workbench) -> list[Rule]:
-    """Return rules by which everything that durations depend on computes in FP32."""
-    return [Rule(match=exact_pattern(module), weights=Weights.INT16) for module in _deciding(bench)]
 
 
 def _deciding(bench: Workbench) -> dict[str, list[Decision]]:
