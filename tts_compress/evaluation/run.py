@@ -38,7 +38,7 @@ from tts_compress.evaluation.store import (
 )
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.folders import make_directory, temporary_folder
+from tts_compress.folders import temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.speakers import primary_language
@@ -150,8 +150,6 @@ def evaluate(
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         watch.advance("open", 3, 3)
         folder = None if output is None else Path(output)
-        if folder is not None:
-            make_directory(folder)  # what cannot be written is known before the work
         store = stack.enter_context(open_store(folder, options))
         keep_in = folder if options.keep_wav else None
         speech = PairedSpeech((before, after), chosen, store, options, keep_in)
@@ -159,19 +157,26 @@ def evaluate(
         run, evaluation = judge(speech, sides, recognizer, options, (before, after))
         told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
         blame = _find_blame(run) if options.blame else None
-        evaluation = completed(evaluation, told, watch, blame)
-        if folder is not None:
-            evaluation.write(folder)  # before the work that it is made from is removed
-        return evaluation
+        return completed(evaluation, told, watch, blame, folder)
 
 
 def completed(
-    evaluation: Evaluation, warnings: Sequence[str], watch: Stopwatch, blame: Blame | None
+    evaluation: Evaluation,
+    warnings: Sequence[str],
+    watch: Stopwatch,
+    blame: Blame | None,
+    folder: Path | None,
 ) -> Evaluation:
-    """Return an evaluation with what is known at its end: problems, times and blame."""
+    """Return an evaluation with what is known at its end: problems, times and blame.
+
+    It is written into a folder, if there is one, before the work that it is made from is removed.
+    """
     stages = {name: StageTime(seconds=s, steps=n) for name, (s, n) in watch.stages.items()}
     update = {"warnings": tuple(warnings), "stages": stages, "blame": blame}
-    return evaluation.model_copy(update=update)
+    whole = evaluation.model_copy(update=update)
+    if folder is not None:
+        whole.write(folder)
+    return whole
 
 
 def _are_modules(reference: object, candidate: object, batches: object) -> bool:

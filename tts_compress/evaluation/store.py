@@ -177,12 +177,16 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
     """Give the place of an evaluation's pieces; they are removed when the block ends well.
 
     Args:
-        output: Folder of the report; an evaluation without one does not go on where it ended.
+        output: Folder of the report, which is made if it is not there, so that one which cannot be
+            written is refused before the work; an evaluation without one does not go on where it
+            ended.
         options: With `work`, that is the place, and nothing is removed.
 
     Raises:
         ArtifactError: It cannot be created.
     """
+    if output is not None:
+        make_directory(output)
     if options.work is not None:
         make_directory(options.work)
         yield Store(options.work)
