@@ -254,11 +254,7 @@ def _columns(line: str) -> dict[str, str]:
 
 
 def _open(role: str, recordings: Given) -> _Side:
-    """Return the recordings of a side.
-
-    Raises:
-        EvaluationError: There are none.
-    """
+    """Return the recordings of a side."""
     if isinstance(recordings, Mapping | list | tuple):
         several = [recordings] if isinstance(recordings, Mapping) else list(recordings)
         readers = [

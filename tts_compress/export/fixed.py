@@ -112,11 +112,7 @@ def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bo
 
 
 def _split_whole(field: Field, outputs: Sequence[str], spec: str) -> tuple[list[str], list[str]]:
-    """Return the tensors with time, then those without, that the part of fixed sizes reads.
-
-    Raises:
-        ModelError: Most of the arithmetic stays with the encoder; the operators are named.
-    """
+    """Return the tensors with time, then those without, that the part of fixed sizes reads."""
     graph = field.graph
     makers = {name: node for node in graph.nodes for name in node.output if name}
     wanted = {id(node) for node in ancestors(makers, outputs)}

@@ -133,11 +133,7 @@ def _manifest_of(path: Path) -> Manifest | None:
 
 
 def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: bool) -> Family:
-    """Return the family of what a spec names without one, by its ending and what lies beside it.
-
-    Raises:
-        ModelError: There is no such file, or no family opens it.
-    """
+    """Return the family of what a spec names without one, by its ending and what lies beside it."""
     registered, path = families(), Path(location)
     for family in registered.values():
         if location in family.shipped:

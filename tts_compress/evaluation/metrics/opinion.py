@@ -193,11 +193,7 @@ class Mos(Paired):
 
 
 def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
-    """Return file, hash and rate of the user's network, which is not run here: it may not end.
-
-    Raises:
-        EvaluationError: It is no network, or its rate is unknown.
-    """
+    """Return file, hash and rate of the user's network, which is not run here: it may not end."""
     if options.mos is None:
         return None
     from tts_compress.models.graph_file import read_structure, weight_files
@@ -225,11 +221,7 @@ def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
 
 
 def _open_network(path: Path) -> Callable[[Samples], float | None]:
-    """Return a network.
-
-    Raises:
-        EvaluationError: It cannot be opened, or takes or gives something else.
-    """
+    """Return a network."""
     from tts_compress.onnx.session import open_session
 
     try:

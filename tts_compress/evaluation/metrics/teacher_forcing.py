@@ -120,10 +120,6 @@ def _read_alike(
         compared: The kind of piece that keeps the result.
         compare: Returns the result of the files of every text.
         freely: The candidate also speaks without being told what the reference said.
-
-    Raises:
-        TextError: A text cannot be spoken.
-        EvaluationError: A model's process failed, or the scores do not compare.
     """
     options, seed = run.options, run.suite.seeds[0]
     texts = choose_texts([item.text for item in run.suite.utterances], options.teacher_forced_texts)
