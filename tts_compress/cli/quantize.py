@@ -17,7 +17,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from tts_compress.artifact import Manifest
+from tts_compress.artifact import MANIFEST_NAME, Manifest, check_replaceable
 from tts_compress.cli.command import (
     EXECUTION,
     MODEL,
@@ -30,9 +30,9 @@ from tts_compress.cli.command import (
     prompted,
 )
 from tts_compress.errors import TTSCompressError
-from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.models.base import Model, OnnxGraph, TTSModel
 from tts_compress.models.execution import Execution
-from tts_compress.terminal import tell
+from tts_compress.terminal import human_bytes, progress_bars, tell
 
 if TYPE_CHECKING:
     from tts_compress.recipes.recipe import Recipe
@@ -90,10 +90,8 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Compress the model, save it, and compare sizes and speeds."""
-    from tts_compress.artifact import MANIFEST_NAME, check_replaceable
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
-    from tts_compress.terminal import human_bytes, progress_bars
 
     begun = monotonic()
     # Before minutes of work, not after them.
@@ -201,8 +199,6 @@ def _observed(manifest: Manifest) -> list[str]:
 
 def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     """Return the command line that shows what the compression cost."""
-    from tts_compress.models.base import TTSModel
-
     if not isinstance(model, TTSModel):
         return shlex.join(["tts-compress", "inspect", str(directory)])
     words = ["tts-compress", "evaluate", options.model, str(directory)]
@@ -218,7 +214,6 @@ def _speed(model: Model, small: Model, quality: str, options: Namespace) -> floa
     from tts_compress.compression import is_feeds
     from tts_compress.inspection.components import is_quick, speed_ratio
     from tts_compress.models.feeds import graph_inputs, open_feeds
-    from tts_compress.terminal import progress_bars
 
     if options.time is False or not isinstance(model, OnnxGraph):
         return None

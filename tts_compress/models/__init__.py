@@ -36,8 +36,6 @@ def load(
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """
-    from tts_compress.models.base import TTSModel
-
     execution = Execution(device=device, matmul_precision=matmul_precision, provider=provider)
     model = open_model(spec, execution=execution)
     if not isinstance(model, TTSModel):
