@@ -28,6 +28,7 @@ from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
+from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 from tts_compress.recipes.formats import Observer, Quality, Weights, find_quality, find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from torch import nn
 
     from tts_compress.artifact import Manifest, Source
-    from tts_compress.qat.options import TrainingRun
     from tts_compress.recipes.recipe import Recipe
 
     LoadedT = TypeVar("LoadedT", TTSModel, nn.Module)
@@ -145,8 +145,6 @@ def compress_trained(
         ArtifactError: The folder holds a checkpoint of another training.
         MissingExtraError: accelerate is not installed.
     """
-    from tts_compress.qat.options import TrainingRun
-
     training = run or TrainingRun()
     job = Job(seed=training.options.seed, progress=training.progress, training=training)
     return _compress(model, scheme, recipe, calibration, job)
@@ -199,12 +197,8 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
     """Return the job, with the default training where the recipe is of a trained scheme."""
     training = job.training
     if training is None and find_scheme(recipe.scheme).trained:
-        from tts_compress.qat.options import TrainingOptions, TrainingRun
-
         training = TrainingRun(options=TrainingOptions(seed=job.seed), progress=job.progress)
     if training is not None:
-        from tts_compress.qat.options import require_packages
-
         require_packages()
         if training.options.loss is not None and recipe.family != "module":
             raise QuantizationError(

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from threadpoolctl import threadpool_limits
 
+from tts_compress.compression.hybrid import compressed_components
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation.blame import find_blame
 from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
@@ -140,8 +142,6 @@ def evaluate(
                 check_language(subject.model, chosen)
         before, after = give_speakers((before, after), options.speaker)
         if options.blame:
-            from tts_compress.compression.hybrid import compressed_components  # loads onnx
-
             compressed_components(after.model)  # refused before anything is spoken
         hazards = _hazards(after.model)
         for hazard in hazards:
@@ -156,7 +156,7 @@ def evaluate(
         sides = Pair(reference=before.identity(), candidate=after.identity())
         run, evaluation = judge(speech, sides, recognizer, options, (before, after))
         told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
-        blame = _find_blame(run) if options.blame else None
+        blame = find_blame(run) if options.blame else None
         return completed(evaluation, told, watch, blame, folder)
 
 
@@ -308,12 +308,6 @@ def judge(
         origin = (sides.reference.sha256, sides.candidate.sha256, suite.sha256)
         audio["listening"] = make_test(origin, speech.pairs, speech.files)
     return run, evaluation.model_copy(update=audio)
-
-
-def _find_blame(run: Run) -> Blame:
-    from tts_compress.evaluation.blame import find_blame  # loads onnx
-
-    return find_blame(run)
 
 
 def _measure(
