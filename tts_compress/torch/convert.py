@@ -240,7 +240,7 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
 
 def runs_on_gpu(root: nn.Module, recipe: Recipe) -> bool:
     """Return True if a recipe asks for arithmetic in eight bits and the module lies on a GPU."""
-    devices = {parameter.device for parameter in root.parameters()}
+    devices = _devices(root)
     asked = {rule.activations for rule in recipe.component} & _EIGHT_BITS
     if Activations.FLOAT8 in asked:
         _check_float8(devices)
@@ -281,6 +281,10 @@ def warn_of_kept(decisions: Sequence[LayerDecision], fitted: Sequence[LayerDecis
             TTSCompressWarning,
             stacklevel=8,  # the caller of `compress`
         )
+
+
+def _devices(root: nn.Module) -> set[torch.device]:
+    return {parameter.device for parameter in root.parameters()}
 
 
 def _check_float8(devices: set[torch.device]) -> None:
