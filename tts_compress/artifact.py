@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tts_compress.errors import ArtifactError, reason
+from tts_compress.errors import ArtifactError, file_errors, reason
 from tts_compress.folders import spare_folder
 from tts_compress.plain import html_table
 from tts_compress.reading import parse_json, read_text
@@ -245,7 +245,7 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
         force: Replace an existing `target` that has the marker.
     """
     check_replaceable(target, marker, force=force)
-    with _writing(target):
+    with file_errors(f"cannot write '{target}'"):
         target.parent.mkdir(parents=True, exist_ok=True)
         with spare_folder(target.parent) as folder:
             partial, old = folder / target.name, folder / f"{target.name}-old"
@@ -268,7 +268,7 @@ def atomic_file(target: Path) -> Iterator[Path]:
 
     A device or a pipe is written to directly; a link stays, and the file it leads to is replaced.
     """
-    with _writing(target):
+    with file_errors(f"cannot write '{target}'"):
         if target.exists() and not target.is_file():
             yield target
             return
@@ -286,16 +286,8 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 def append_text(path: Path, text: str) -> None:
     """Append to a text file, which is created where there is none."""
-    with _writing(path), path.open("a", encoding="utf-8") as file:
+    with file_errors(f"cannot write '{path}'"), path.open("a", encoding="utf-8") as file:
         file.write(text)
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ArtifactError(f"cannot write '{path}': {error.strerror or error}") from error
 
 
 def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
@@ -315,10 +307,8 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         return
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
-    try:
+    with file_errors(f"cannot read '{target}'"):
         empty = not any(target.iterdir())
-    except OSError as error:
-        raise ArtifactError(f"cannot read '{target}': {error.strerror or error}") from error
     if empty:
         return
     if not force:

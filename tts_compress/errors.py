@@ -113,6 +113,19 @@ def raising(
 
 
 @contextmanager
+def file_errors(problem: str) -> Iterator[None]:
+    """Turn errors of the file system in the block into an `ArtifactError`.
+
+    Args:
+        problem: States what cannot be done, with the path; the system's reason follows.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactError(f"{problem}: {error.strerror or error}") from error
+
+
+@contextmanager
 def needing(extra: str) -> Iterator[None]:
     """Turn a failed import in the block into a `MissingExtraError` of an extra that brings it."""
     try:

@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import gettempdir, mkdtemp
 
-from tts_compress.errors import ArtifactError
+from tts_compress.errors import ArtifactError, file_errors
 
 _PREFIX = ".tts-compress-temporary-"
 """Folders with this prefix and no lock are leftovers, and are removed."""
@@ -24,10 +24,8 @@ _WITHOUT_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}
 
 def make_directory(path: Path) -> None:
     """Create a directory and its parents."""
-    try:
+    with file_errors(f"cannot create '{path}'"):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ArtifactError(f"cannot create '{path}': {error.strerror or error}") from error
 
 
 @contextmanager
@@ -41,12 +39,8 @@ def temporary_folder(inside: Path | None = None) -> Iterator[Path]:
     """
     parent = Path(gettempdir()) if inside is None else inside
     with ExitStack() as stack:
-        try:
+        with file_errors(f"cannot make a folder in '{parent}'"):
             folder = stack.enter_context(spare_folder(parent))
-        except OSError as error:
-            raise ArtifactError(
-                f"cannot make a folder in '{parent}': {error.strerror or error}"
-            ) from error
         yield folder
 
 
@@ -72,10 +66,8 @@ def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Itera
         use: Its use, for the message: `training`.
         shown: Folder to name there; by default this one.
     """
-    try:
+    with file_errors(f"cannot open '{folder}'"):
         lock = _lock(folder)
-    except OSError as error:
-        raise ArtifactError(f"cannot open '{folder}': {error.strerror or error}") from error
     if lock is None and _can_lock():
         raise ArtifactError(
             f"another process is {use} into '{shown or folder}'; wait for it, or choose another "

@@ -1,11 +1,14 @@
 """Progress of long work, for its caller."""
 
 import sys
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from time import monotonic
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from tts_compress.plain import harmless
+
+_Item = TypeVar("_Item")
 
 _BETWEEN_LINES_S = 30.0
 
@@ -38,6 +41,14 @@ def report_status(progress: Progress, stage: str, text: str) -> None:
     """Report the status of a stage, if texts are received."""
     if isinstance(progress, VerboseProgress):
         progress.status(stage, text)
+
+
+def counted(items: Iterable[_Item], progress: Progress, stage: str, total: int) -> Iterator[_Item]:
+    """Yield items, each of which is a step of a stage."""
+    for done, item in enumerate(items):
+        progress.advance(stage, min(done, total), total)
+        yield item
+    progress.advance(stage, total, total)
 
 
 class Silent:

@@ -29,13 +29,13 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 @pytest.fixture(scope="module")
 def comparison(bench: Workbench) -> SpeechComparison:
-    speak = speech(bench, None, _JOB)
+    speak = speech(bench, _JOB)
     assert speak is not None
     return SpeechComparison(speak, 0)
 
 
 def _choose(bench: Workbench, bound: float) -> tuple[Conversion, Recipe]:
-    chosen = choose(bench, bound, None, _JOB)
+    chosen = choose(bench, bound, _JOB)
     assert chosen is not None
     return chosen
 

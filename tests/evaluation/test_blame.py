@@ -134,7 +134,7 @@ def test_the_command_line_asks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path:
         asked.append(options.blame)
         raise ModelError("enough")
 
-    monkeypatch.setattr("tts_compress.evaluation.evaluate", noted)
+    monkeypatch.setattr("tts_compress.evaluation.run.evaluate", noted)
     common = ["evaluate", "a", "b", "--output", str(tmp_path)]
     assert [main([*common, "--blame"]), main(common)] == [2, 2]
     assert asked == [True, False]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from tts_compress.artifact import sha256_of
 from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.evaluation.store import (
     Analysis,
@@ -19,7 +20,6 @@ from tts_compress.evaluation.store import (
     write_piece,
 )
 from tts_compress.evaluation.subject import _fingerprint
-from tts_compress.models.base import ModelFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,12 +125,11 @@ def test_a_voice_with_another_configuration_is_another_model(tmp_path: Path) -> 
     """The same weights speak at another speed; a neighbour's file changes nothing."""
     model, settings = tmp_path / "voice[1].onnx", tmp_path / "voice[1].onnx.json"
     model.write_bytes(b"weights")
-    alone = _fingerprint(ModelFiles(weights=(model,)), "", None)
-    voice = ModelFiles(weights=(model,), settings=(settings,))
+    alone = _fingerprint([sha256_of(model)], "", None)
     settings.write_text('{"length_scale": 1}')
-    configured = _fingerprint(voice, "", None)
+    configured = _fingerprint(map(sha256_of, (model, settings)), "", None)
     settings.write_text('{"length_scale": 2}')
-    slower = _fingerprint(voice, "", None)
+    slower = _fingerprint(map(sha256_of, (model, settings)), "", None)
     (tmp_path / "other.onnx").write_bytes(b"weights")
     assert len({alone, configured, slower}) == 3
-    assert slower == _fingerprint(voice, "", None)
+    assert slower == _fingerprint(map(sha256_of, (model, settings)), "", None)

@@ -9,8 +9,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models import load
-from tts_compress.onnx.providers import CPU, Provider, assigned_operators, fallback
-from tts_compress.onnx.session import Sessions
+from tts_compress.onnx.session import CPU, Provider, Sessions, assigned_operators, fallback
 
 _ALL = ["TensorrtExecutionProvider", "OpenVINOExecutionProvider", CPU]
 

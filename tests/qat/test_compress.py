@@ -140,7 +140,7 @@ def test_compress_trains_by_the_schemes_name(net: Any, monkeypatch: pytest.Monke
     module, batches = net
     told = Told()
     monkeypatch.setattr(
-        "tts_compress.qat.options.TrainingOptions",
+        "tts_compress.compression.TrainingOptions",
         lambda seed: TrainingOptions(seed=seed, steps=3),
     )
     small = compress(module, "int8-qat", calibration=batches, progress=told)

@@ -256,7 +256,7 @@ def prompted(model: ModelT, options: Namespace) -> ModelT:
     return model.speaking_as(Speaking(prompt=prompt))
 
 
-def streaming(model: object, named: str) -> OnnxVoice:
+def streaming(model: Model) -> OnnxVoice:
     """Return a model that can speak chunk by chunk.
 
     Raises:
@@ -265,5 +265,5 @@ def streaming(model: object, named: str) -> OnnxVoice:
     from tts_compress.models.onnx_voice import OnnxVoice
 
     if not isinstance(model, OnnxVoice):
-        raise ModelError(f"'{named}' is no voice of ONNX graphs, and only these stream")
+        raise ModelError(f"'{model.spec}' is no voice of ONNX graphs, and only these stream")
     return model

@@ -78,8 +78,9 @@ def run(options: Namespace) -> Output:
     check_unused(options, "report.json", "report")
     with progress_bars() as progress:
         progress.advance("open", 0, 3)  # before the imports, which take half a second
-        from tts_compress.evaluation import evaluate, evaluate_audio
         from tts_compress.evaluation.blame import blame_sentence
+        from tts_compress.evaluation.recordings import evaluate_audio
+        from tts_compress.evaluation.run import evaluate
         from tts_compress.report import LISTENING_NAME, summary_table
 
         sides = (options.reference, options.candidate)

@@ -49,13 +49,13 @@ def run(options: Namespace) -> Output:
     if options.stream or options.web:
         from tts_compress.export.stream import export_stream
 
-        voice = streaming(model, options.model)
+        voice = streaming(model)
         files = export_stream(voice, options.output, whole=options.web, force=options.force)
         return _written(files)
     if options.fixed is not None:
         from tts_compress.export.fixed import export_fixed
 
-        voice = streaming(model, options.model)
+        voice = streaming(model)
         return _written(export_fixed(voice, options.output, _sizes(options), force=options.force))
     if not isinstance(model, TorchModel):
         raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")

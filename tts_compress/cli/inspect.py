@@ -47,7 +47,7 @@ def run(options: Namespace) -> Output:
     inspection = inspect_model(model, _shares(model, wanted=options.time))
     parts = inspection_tables(inspection)
     if options.stages:
-        inspection |= cut_stages(streaming(model, options.model))
+        inspection |= cut_stages(streaming(model))
         parts.append(stage_table(inspection))
     return Output(inspection, parts)
 

@@ -15,8 +15,9 @@ from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from tts_compress.artifact import Manifest
+from tts_compress.artifact import MANIFEST_NAME, Manifest, check_replaceable
 from tts_compress.cli.command import (
     EXECUTION,
     MODEL,
@@ -29,9 +30,12 @@ from tts_compress.cli.command import (
     prompted,
 )
 from tts_compress.errors import TTSCompressError
-from tts_compress.models.base import Model, OnnxGraph
+from tts_compress.models.base import Model, OnnxGraph, TTSModel
 from tts_compress.models.execution import Execution
-from tts_compress.terminal import tell
+from tts_compress.terminal import human_bytes, progress_bars, tell
+
+if TYPE_CHECKING:
+    from tts_compress.recipes.recipe import Recipe
 
 _SLOWER = 0.95
 """Below this share of the original's speed a model is slower, and not only noisily measured."""
@@ -86,11 +90,8 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Compress the model, save it, and compare sizes and speeds."""
-    from tts_compress.artifact import MANIFEST_NAME, check_replaceable, read_manifest
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
-    from tts_compress.recipes.recipe import find_recipe, scheme_of
-    from tts_compress.terminal import human_bytes, progress_bars
 
     begun = monotonic()
     # Before minutes of work, not after them.
@@ -98,11 +99,7 @@ def run(options: Namespace) -> Output:
     execution = options_from(options, Execution)
     opened = open_model(options.model, bare=is_feeds(options.calibration), execution=execution)
     model = prompted(opened, options)
-    recipe = options.recipe
-    scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
-    if options.format is not None:
-        recipe = find_recipe(model.family, scheme, recipe)
-        recipe = recipe.model_copy(update={"format": options.format})
+    scheme, recipe = _recipe(model, options)
     with progress_bars() as progress:
         small = compress(
             model,
@@ -114,7 +111,9 @@ def run(options: Namespace) -> Output:
             progress=progress,
         )
     directory = small.save(options.output, force=options.force)
-    manifest = read_manifest(directory)
+    saved = open_model(str(directory))  # as who uses it will
+    manifest = saved.manifest
+    assert manifest is not None
     before, after = manifest.source.size_bytes, manifest.size_bytes
     seconds = monotonic() - begun
     if options.quality is not None and options.quality != _quality(manifest):
@@ -122,7 +121,7 @@ def run(options: Namespace) -> Output:
             f"quality {options.quality!r} is not kept: the graph returns no single channel of "
             "samples that could be listened to; this is the recipe as it is"
         )
-    speed = _speed(model, manifest, directory, options)
+    speed = _speed(model, saved, _quality(manifest), options)
     shown = [] if speed is None else [f"{speed:.2f} times as fast, on one thread of this machine"]
     return Output(
         {
@@ -143,6 +142,18 @@ def run(options: Namespace) -> Output:
             f"next: {_next_command(model, directory, options)}",
         ],
     )
+
+
+def _recipe(model: Model, options: Namespace) -> tuple[str, "Recipe | str | None"]:
+    """Return the scheme, and the recipe that takes the shipped one's place, if one does."""
+    from tts_compress.recipes.recipe import find_recipe, scheme_of
+
+    recipe = options.recipe
+    scheme = options.scheme or (scheme_of(recipe) if recipe else None) or "int8"
+    if options.format is None:
+        return scheme, recipe
+    resolved = find_recipe(model.family, scheme, recipe)
+    return scheme, resolved.model_copy(update={"format": options.format})
 
 
 def _quality(manifest: Manifest) -> str:
@@ -188,8 +199,6 @@ def _observed(manifest: Manifest) -> list[str]:
 
 def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     """Return the command line that shows what the compression cost."""
-    from tts_compress.models.base import TTSModel
-
     if not isinstance(model, TTSModel):
         return shlex.join(["tts-compress", "inspect", str(directory)])
     words = ["tts-compress", "evaluate", options.model, str(directory)]
@@ -200,19 +209,16 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     return shlex.join([*words, "--output", f"{directory}-report"])
 
 
-def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace) -> float | None:
+def _speed(model: Model, small: Model, quality: str, options: Namespace) -> float | None:
     """Return the artifact's speed over the original's, and warn where it is slower."""
     from tts_compress.compression import is_feeds
     from tts_compress.inspection.components import is_quick, speed_ratio
-    from tts_compress.models import open_model
     from tts_compress.models.feeds import graph_inputs, open_feeds
-    from tts_compress.terminal import progress_bars
 
     if options.time is False or not isinstance(model, OnnxGraph):
         return None
     if options.time is None and not is_quick(model):
         return None
-    small = open_model(str(directory))
     feeds = None
     try:
         if is_feeds(options.calibration):
@@ -225,7 +231,6 @@ def _speed(model: Model, manifest: Manifest, directory: Path, options: Namespace
     except TTSCompressError as error:
         tell(f"the speed is not compared: {error}")
         return None
-    quality = _quality(manifest)
     if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
         tell(
             f"nothing within quality {quality!r} is {_WORTHWHILE} times as fast as the "

@@ -37,9 +37,7 @@ def run(options: Namespace) -> Output:
         check_replaceable(path, force=options.force)
     elif options.json:
         raise ModelError("standard output takes samples or JSON; give --output a file for JSON")
-    voice = streaming(load(options.model), options.model).speaking_as(
-        Speaking(speaker=options.speaker)
-    )
+    voice = streaming(load(options.model)).speaking_as(Speaking(speaker=options.speaker))
     chunks = voice.stream(options.text, seed=options.seed)
     if options.output != "-":
         write_wav(path, joined(chunks))

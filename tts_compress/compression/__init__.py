@@ -19,7 +19,7 @@ from tts_compress.compression.workbench import (
     describe,
     is_feeds,
     join_manifests,
-    open_calibration,
+    source_of,
     trial_feeds,
 )
 from tts_compress.errors import QuantizationError, SchemeError
@@ -28,6 +28,7 @@ from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
+from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 from tts_compress.recipes.formats import Observer, Quality, Weights, find_quality, find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
     import onnx
     from torch import nn
 
-    from tts_compress.artifact import Manifest
-    from tts_compress.qat.options import TrainingRun
+    from tts_compress.artifact import Manifest, Source
     from tts_compress.recipes.recipe import Recipe
 
     LoadedT = TypeVar("LoadedT", TTSModel, nn.Module)
@@ -145,8 +145,6 @@ def compress_trained(
         ArtifactError: The folder holds a checkpoint of another training.
         MissingExtraError: accelerate is not installed.
     """
-    from tts_compress.qat.options import TrainingRun
-
     training = run or TrainingRun()
     job = Job(seed=training.options.seed, progress=training.progress, training=training)
     return _compress(model, scheme, recipe, calibration, job)
@@ -199,12 +197,8 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
     """Return the job, with the default training where the recipe is of a trained scheme."""
     training = job.training
     if training is None and find_scheme(recipe.scheme).trained:
-        from tts_compress.qat.options import TrainingOptions, TrainingRun
-
         training = TrainingRun(options=TrainingOptions(seed=job.seed), progress=job.progress)
     if training is not None:
-        from tts_compress.qat.options import require_packages
-
         require_packages()
         if training.options.loss is not None and recipe.family != "module":
             raise QuantizationError(
@@ -251,32 +245,28 @@ def _compress_graphs(
     # The energies of the damage that each graph does add up.
     share = None if bound is None else bound / sqrt(len(model.parts))
     graphs, manifests = {}, {}
+    source = source_of(model)
     for number, part in enumerate(model.parts, 1):
+        bench = Workbench(
+            model, recipe, calibration=calibration, part=part, seed=job.seed, held_out=TEXTS
+        )
         part_job = job
         if part and job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
             part_job = replace(job, training=replace(job.training, folder=folder))
-        done = _compress_graph(model, part, recipe, calibration, part_job, share)
-        graphs[part], manifests[part] = done
+        graphs[part], manifests[part] = _compress_graph(bench, source, part_job, share)
     return model.with_graphs(graphs, join_manifests(manifests))
 
 
 def _compress_graph(
-    model: OnnxGraph,
-    part: str,
-    recipe: Recipe,
-    calibration: str | Path | None,
-    job: Job,
-    bound: float | None,
+    bench: Workbench, source: Source, job: Job, bound: float | None
 ) -> tuple[onnx.ModelProto, Manifest]:
     """Return a graph of a model compressed, and the record of that."""
+    model, part, recipe = bench.model, bench.part, bench.recipe
     calls, record, chosen = None, None, None
-    bench = Workbench(
-        model, recipe, calibration=calibration, part=part, seed=job.seed, held_out=TEXTS
-    )
     # Copies that say something else cannot be compared by their sound.
     if bound is not None and recipe.calibration is not None and not model.parts[part].steers:
-        chosen = choose(bench, bound, calibration, job)
+        chosen = choose(bench, bound, job)
     quality = job.quality if chosen else Quality.FAST
     recipe = (chosen[1] if chosen else recipe).model_copy(update={"quality": quality})
     if chosen is not None:
@@ -284,9 +274,7 @@ def _compress_graph(
         record = bench.record
     else:
         if recipe.calibration is not None:
-            calls, record = open_calibration(
-                model, recipe.calibration, calibration, seed=job.seed, part=part
-            )
+            calls, record = bench.open_calibration()
         conversion = prepare_conversion(
             lambda: model.graph(part),
             recipe,
@@ -317,7 +305,7 @@ def _compress_graph(
     if conversion.form == "qoperator" and calls is not None:  # other runtimes may have no loops
         finished = model.in_chunks(part, finished, calls.feeds())
     manifest = describe(
-        model, recipe, conversion, calibration=record, training=trained, seed=job.seed
+        source, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )
     verified = verify(original, finished)
     job.progress.advance(STAGE, 1, 1)

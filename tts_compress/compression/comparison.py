@@ -4,7 +4,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -180,7 +179,7 @@ class SpeechComparison:
         return self._audio.energy(self._speak(candidate, self._seed, _FEW_TEXTS), bound)
 
 
-def speech(bench: Workbench, chosen: str | Path | None, job: Job) -> Speak | None:
+def speech(bench: Workbench, job: Job) -> Speak | None:
     """Return what lets a graph speak: a voice a few calibration texts, a bare graph its feeds.
 
     None for a bare graph that does not return one channel of samples.
@@ -190,7 +189,7 @@ def speech(bench: Workbench, chosen: str | Path | None, job: Job) -> Speak | Non
 
     if isinstance(model, GraphModel):
         bench.calls()
-        texts, _ = read_texts(settings, chosen, job.seed, model.speaking.language)
+        texts, _ = read_texts(settings, bench.calibration, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
 

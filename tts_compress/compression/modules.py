@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +21,7 @@ from tts_compress.errors import (
     reason,
 )
 from tts_compress.models.base import TorchModel
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, counted
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, find_recipe
 from tts_compress.torch.convert import Converted, convert, finish
@@ -40,7 +40,6 @@ _MOST_FLOAT32 = 0.1
 """Share of the weights above which FP32 is not left without a word."""
 
 _SHOWN_LAYERS = 3
-_Item = TypeVar("_Item")
 
 
 def compress_system(
@@ -93,13 +92,14 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         root = train_module(module, recipe, calibration, run=job.training)
         done = finish(root, decide(normalize(copy_sharing_tensors(module)), recipe))
     else:
-        batches = None if recipe.calibration is None else _batches(calibration, recipe.calibration)
+        batches = [] if recipe.calibration is None else _batches(calibration, recipe.calibration)
 
         def run(root: nn.Module) -> None:
-            for number, batch in enumerate(_reported(batches or [], job.progress)):
+            reported = counted(batches, job.progress, "calibrate", len(batches))
+            for number, batch in enumerate(reported):
                 call_module(root, batch, number)
 
-        done = _convert(module, recipe, None if batches is None else run, job.progress)
+        done = _convert(module, recipe, run if batches else None, job.progress)
     manifest = _describe_module(module, recipe, done, job.seed)
     kept = [layer for layer in manifest.layers if layer.weights == Weights.FLOAT32]
     _warn_of_float32(manifest.layers)
@@ -166,7 +166,7 @@ def speaking(
 
     def run(root: nn.Module) -> None:
         observed = model.with_root(root, None)
-        for text, seed in _reported(texts, progress):
+        for text, seed in counted(texts, progress, "calibrate", len(texts)):
             observed.synthesize(text, seed=seed)
 
     return run
@@ -195,14 +195,6 @@ def _tensors(value: Any, levels: int = 8) -> Iterator[torch.Tensor]:
     elif isinstance(value, Mapping | tuple | list) and levels:
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from _tensors(inner, levels - 1)
-
-
-def _reported(items: Sequence[_Item], progress: Progress) -> Iterator[_Item]:
-    """Yield items of calibration data and report each."""
-    for done, item in enumerate(items):
-        progress.advance("calibrate", done, len(items))
-        yield item
-    progress.advance("calibrate", len(items), len(items))
 
 
 def _batches(calibration: object, settings: Calibration) -> list[Any]:

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf, sqrt
-from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -28,7 +27,7 @@ from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import group_ms
-from tts_compress.progress import Progress, report_status
+from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
@@ -68,15 +67,12 @@ class Option:
 OptionT = TypeVar("OptionT", bound=Option)
 
 
-def choose(
-    bench: Workbench, bound: float, chosen: str | Path | None, job: Job
-) -> tuple[Conversion, Recipe] | None:
+def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe] | None:
     """Return the fastest conversion of a graph within a bound, and its recipe.
 
     Args:
         bench: Converts the graph; its recipe says what may be integers.
         bound: Largest distortion by this graph.
-        chosen: The calibration that the user gave in the place of the recipe's.
         job: Has the seed of the noise; its progress is advanced with every group that is tried.
 
     Returns:
@@ -84,14 +80,15 @@ def choose(
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        speak = speech(bench, chosen, job)
+        speak = speech(bench, job)
         if speak is None:
             return None
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
         comparison = SpeechComparison(speak, job.seed)
-        lengths = _length_rules(bench)
-        whole = _with_rules(bench.recipe, lengths)
+        # Everything that durations depend on computes in FP32.
+        exact = [Rule(match=exact_pattern(m), weights=Weights.INT16) for m in _deciding(bench)]
+        whole = _with_rules(bench.recipe, exact)
         best = _measured(bench, comparison, whole)
         if best[2].share(bound) > _AIM:
             best = _fit(bench, comparison, whole, bound, job.progress)
@@ -203,8 +200,7 @@ def _options(
                 if conversion.decisions not in tried[group.name]:
                     damage = pool.submit(comparison.energy, conversion, bound)
                     tried[group.name][conversion.decisions] = rules, ms, damage
-        for number, group in enumerate(groups):
-            progress.advance("listen", number, len(groups))
+        for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
             kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]
@@ -216,7 +212,6 @@ def _options(
                 ),
                 Option(_rules_of(group, kept), 0.0, plain + halved),
             ]
-    progress.advance("listen", len(groups), len(groups))
     return options
 
 
@@ -297,11 +292,6 @@ def _rules_of(
         return stored
     rules = [rule.model_copy(update={"activations": arithmetic}) for rule in stored]
     return (*rules, *stored)
-
-
-def _length_rules(bench: Workbench) -> list[Rule]:
-    """Return rules by which everything that durations depend on computes in FP32."""
-    return [Rule(match=exact_pattern(module), weights=Weights.INT16) for module in _deciding(bench)]
 
 
 def _deciding(bench: Workbench) -> dict[str, list[Decision]]:

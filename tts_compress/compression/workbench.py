@@ -96,7 +96,7 @@ def describe(
     return Manifest(
         family=recipe.family,
         scheme=recipe.scheme,
-        source=model if isinstance(model, Source) else _source(model),
+        source=model if isinstance(model, Source) else source_of(model),
         recipe=recipe.model_dump(mode="json"),
         layers=outcome.layers,
         counts=dict(outcome.counts),
@@ -129,7 +129,8 @@ def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:
     )
 
 
-def _source(model: Model) -> Source:
+def source_of(model: Model) -> Source:
+    """Return what a manifest says of the model that was compressed."""
     try:
         files = model.files().weights
     except ModelError:  # made in memory
@@ -297,7 +298,7 @@ class Workbench:
     ) -> None:
         self.model, self.recipe, self.part = model, recipe, part
         self.lengths = model.parts[part].lengths
-        self._given, self._seed, self._held_out = calibration, seed, held_out
+        self.calibration, self._seed, self._held_out = calibration, seed, held_out
         self._observed: dict[Form, Observed] = {}
         self._decisions: dict[str, list[Decision]] = {}
         self._calls: Calls | None = None
@@ -384,13 +385,18 @@ class Workbench:
         make_residuals_float(graph, decisions, recipe)
         return graph.model, follow_weights(graph, decisions)
 
+    def open_calibration(self) -> tuple[Calls, CalibrationRecord]:
+        """Return the inputs that the graph is observed on, drawn in each pass, and their record."""
+        settings = self.recipe.calibration
+        assert settings is not None, "only calibrated integers need ranges"
+        return open_calibration(
+            self.model, settings, self.calibration, seed=self._seed, part=self.part
+        )
+
     def calls(self) -> Calls:
         """Return the inputs that the graph is observed on; they are drawn once."""
         if self._calls is None:
-            assert self.recipe.calibration is not None, "only calibrated integers need ranges"
-            calls, self.record = open_calibration(
-                self.model, self.recipe.calibration, self._given, seed=self._seed, part=self.part
-            )
+            calls, self.record = self.open_calibration()
             feeds = list(calls.feeds())  # phonemes and noise take as long as running them
             kept = max(1, len(feeds) - min(self._held_out, len(feeds) // 4))
             self._calls = Calls(lambda: iter(feeds[:kept]), kept)

@@ -329,11 +329,7 @@ def paired_test(reference: Sequence[bool], candidate: Sequence[bool]) -> float:
 
 
 def _quantiles() -> tuple[Any, Any]:
-    """Return the quantile functions of the beta and of Student's distribution.
-
-    Raises:
-        MissingExtraError: scipy is not installed.
-    """
+    """Return the quantile functions of the beta and of Student's distribution."""
     with needing("evaluate"):
         from scipy.special import betaincinv, stdtrit
     return betaincinv, stdtrit

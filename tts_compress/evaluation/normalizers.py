@@ -91,11 +91,7 @@ def _spelled(language: _Language, text: str) -> str:
 
 
 def _spoken(language: _Language, number: str, form: str = "cardinal") -> str:
-    """Return the words of a number such as `12` or `3.5`, or of `12` as an ordinal.
-
-    Raises:
-        MissingExtraError: num2words is not installed.
-    """
+    """Return the words of a number such as `12` or `3.5`, or of `12` as an ordinal."""
     with needing("evaluate"):
         from num2words import num2words
     if len(number) > 24:

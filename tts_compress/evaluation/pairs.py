@@ -350,7 +350,7 @@ class PairedSpeech(AudioPairs):
 
 
 def suite_jobs(
-    model: Subject, suite: Suite, shift: int = 0, texts: Iterable[int] | None = None
+    model: Subject, suite: Suite, shift: int, texts: Iterable[int]
 ) -> list[SynthesisJob]:
     """Return a model's jobs, text by text and seed by seed.
 
@@ -358,7 +358,7 @@ def suite_jobs(
         model: The model.
         suite: The texts and seeds.
         shift: Added to every seed.
-        texts: Places of the texts in the suite; None for all.
+        texts: Places of the texts in the suite.
     """
     return [
         SynthesisJob(
@@ -367,7 +367,7 @@ def suite_jobs(
             seed=seed + shift,
             speaker=model.speaker_of(index),
         )
-        for index in (range(len(suite.utterances)) if texts is None else texts)
+        for index in texts
         for seed in suite.seeds
     ]
 

@@ -28,7 +28,6 @@ from tts_compress.evaluation.result import RECORDINGS, BlamedPart, Evaluation, M
 from tts_compress.evaluation.run import completed, judge
 from tts_compress.evaluation.store import Store, find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.folders import make_directory
 from tts_compress.progress import Stopwatch
 from tts_compress.reading import parse_json, read_text, read_toml
 
@@ -181,14 +180,11 @@ def evaluate_audio(
                 f"{len(sides['reference'].seeds)}; give the {role} as many"
             )
     chosen = _suite(texts, lines, read_suite(suite), len(sides["reference"].seeds))
+    chosen = chosen.with_recognizer(options.recognizer)
     identities = {role: _identity(side, names) for role, side in sides.items()}
-    if options.recognizer is not None:
-        chosen = chosen.with_recognizer(options.recognizer)
     with ExitStack() as stack, threadpool_limits(options.threads):
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         folder = None if output is None else Path(output)
-        if folder is not None:
-            make_directory(folder)
         store = stack.enter_context(open_store(folder, options))
 
         def compare(before: str, after: str, keep_in: Path | None = None) -> Evaluation:
@@ -213,10 +209,7 @@ def evaluate_audio(
         document = whole.model_dump(include={"suite", "reference", "distortion"})
         if (why := lacks_renderings(document)) is not None:
             doubts.append(f"distortion: {why}")
-        whole = completed(whole, doubts, watch, blame)
-        if folder is not None:
-            whole.write(folder)
-        return whole
+        return completed(whole, doubts, watch, blame, folder)
 
 
 def read_lines(texts: Path | str | Mapping[str, str]) -> tuple[Line, ...]:
@@ -261,11 +254,7 @@ def _columns(line: str) -> dict[str, str]:
 
 
 def _open(role: str, recordings: Given) -> _Side:
-    """Return the recordings of a side.
-
-    Raises:
-        EvaluationError: There are none.
-    """
+    """Return the recordings of a side."""
     if isinstance(recordings, Mapping | list | tuple):
         several = [recordings] if isinstance(recordings, Mapping) else list(recordings)
         readers = [

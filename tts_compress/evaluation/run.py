@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, overload
 
 from threadpoolctl import threadpool_limits
 
+from tts_compress.compression.hybrid import compressed_components
 from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation.blame import find_blame
 from tts_compress.evaluation.metric import Measure, Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
@@ -38,7 +40,7 @@ from tts_compress.evaluation.store import (
 )
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
-from tts_compress.folders import make_directory, temporary_folder
+from tts_compress.folders import temporary_folder
 from tts_compress.models.base import OnnxGraph, TTSModel
 from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.speakers import primary_language
@@ -115,10 +117,7 @@ def evaluate(
     options = replace(options, progress=watch)
     watch.advance("open", 0, 3)
     chosen = suite if isinstance(suite, Suite) else read_suite(suite)
-    if options.seeds is not None:
-        chosen = chosen.with_seeds(options.seeds)
-    if options.recognizer is not None:
-        chosen = chosen.with_recognizer(options.recognizer)
+    chosen = chosen.with_seeds(options.seeds).with_recognizer(options.recognizer)
     # Small products in this process would keep every core waiting for the next one, and the
     # workers need them.
     with ExitStack() as stack, threadpool_limits(options.threads):
@@ -143,8 +142,6 @@ def evaluate(
                 check_language(subject.model, chosen)
         before, after = give_speakers((before, after), options.speaker)
         if options.blame:
-            from tts_compress.compression.hybrid import compressed_components  # loads onnx
-
             compressed_components(after.model)  # refused before anything is spoken
         hazards = _hazards(after.model)
         for hazard in hazards:
@@ -153,28 +150,33 @@ def evaluate(
         recognizer = find_recognizer(chosen.recognizer, chosen.language, options)
         watch.advance("open", 3, 3)
         folder = None if output is None else Path(output)
-        if folder is not None:
-            make_directory(folder)  # what cannot be written is known before the work
         store = stack.enter_context(open_store(folder, options))
         keep_in = folder if options.keep_wav else None
         speech = PairedSpeech((before, after), chosen, store, options, keep_in)
         sides = Pair(reference=before.identity(), candidate=after.identity())
         run, evaluation = judge(speech, sides, recognizer, options, (before, after))
         told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
-        blame = _find_blame(run) if options.blame else None
-        evaluation = completed(evaluation, told, watch, blame)
-        if folder is not None:
-            evaluation.write(folder)  # before the work that it is made from is removed
-        return evaluation
+        blame = find_blame(run) if options.blame else None
+        return completed(evaluation, told, watch, blame, folder)
 
 
 def completed(
-    evaluation: Evaluation, warnings: Sequence[str], watch: Stopwatch, blame: Blame | None
+    evaluation: Evaluation,
+    warnings: Sequence[str],
+    watch: Stopwatch,
+    blame: Blame | None,
+    folder: Path | None,
 ) -> Evaluation:
-    """Return an evaluation with what is known at its end: problems, times and blame."""
+    """Return an evaluation with what is known at its end: problems, times and blame.
+
+    It is written into a folder, if there is one, before the work that it is made from is removed.
+    """
     stages = {name: StageTime(seconds=s, steps=n) for name, (s, n) in watch.stages.items()}
     update = {"warnings": tuple(warnings), "stages": stages, "blame": blame}
-    return evaluation.model_copy(update=update)
+    whole = evaluation.model_copy(update=update)
+    if folder is not None:
+        whole.write(folder)
+    return whole
 
 
 def _are_modules(reference: object, candidate: object, batches: object) -> bool:
@@ -306,12 +308,6 @@ def judge(
         origin = (sides.reference.sha256, sides.candidate.sha256, suite.sha256)
         audio["listening"] = make_test(origin, speech.pairs, speech.files)
     return run, evaluation.model_copy(update=audio)
-
-
-def _find_blame(run: Run) -> Blame:
-    from tts_compress.evaluation.blame import find_blame  # loads onnx
-
-    return find_blame(run)
 
 
 def _measure(

@@ -18,6 +18,7 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, read_piece, write_piece
 from tts_compress.evaluation.subject import Subject
+from tts_compress.progress import counted
 
 _LONGEST_S = 60.0
 """Time that is spent on opening models; then no further pair of processes is begun, once there are
@@ -51,8 +52,7 @@ def synthesize(
     """
     with ExitStack() as stack:
         worker: Worker | None = None
-        for count, job in enumerate(jobs):
-            options.progress.advance(stage, count, len(jobs))
+        for job in counted(jobs, options.progress, stage, len(jobs)):
             piece = store.find_synthesis(job)
             if piece is None:
                 worker = worker or stack.enter_context(model.start(options))
@@ -68,7 +68,6 @@ def synthesize(
                 )
                 write_piece(path.with_suffix(".json"), piece)
             yield piece
-        options.progress.advance(stage, len(jobs), len(jobs))
 
 
 class FreshProcess(Config):

@@ -34,9 +34,11 @@ from pathlib import Path
 from threading import Lock, local
 from typing import Any, Literal, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
-from tts_compress.artifact import write_text_atomically
+from tts_compress.artifact import atomic_file, write_text_atomically
 from tts_compress.audio import audio_sha256, read_wav
 from tts_compress.config import Config
 from tts_compress.environment import code_hash
@@ -45,6 +47,7 @@ from tts_compress.evaluation.metric import Measure, find_measures
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.folders import exclusive_folder, make_directory, temporary_folder
+from tts_compress.models.base import Tokens
 
 _Piece = TypeVar("_Piece", bound=BaseModel)
 
@@ -142,6 +145,26 @@ def write_piece(path: Path, piece: BaseModel) -> None:
     write_text_atomically(path, piece.model_dump_json() + "\n")
 
 
+def write_tokens(path: Path, tokens: Tokens) -> None:
+    """Write the tokens of a text, whole or not at all."""
+    with atomic_file(path) as partial, partial.open("wb") as file:
+        stop = -1 if tokens.stop is None else tokens.stop
+        np.savez(file, ids=tokens.ids, chosen=tokens.chosen, stop=stop)
+
+
+def read_tokens(path: Path) -> Tokens:
+    """Return the tokens in a file that `write_tokens` wrote."""
+    with np.load(path) as arrays:
+        stop = int(arrays["stop"])
+        return Tokens(ids=arrays["ids"], chosen=arrays["chosen"], stop=None if stop < 0 else stop)
+
+
+def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
+    """Write an array, such as scores, whole or not at all."""
+    with atomic_file(path) as partial, partial.open("wb") as file:
+        np.save(file, values)
+
+
 def cache_folder() -> Path:
     """Return `$XDG_CACHE_HOME/tts-compress`, `~/.cache/tts-compress` without that variable."""
     stated = Path(os.environ.get("XDG_CACHE_HOME", ""))
@@ -154,12 +177,16 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
     """Give the place of an evaluation's pieces; they are removed when the block ends well.
 
     Args:
-        output: Folder of the report; an evaluation without one does not go on where it ended.
+        output: Folder of the report, which is made if it is not there, so that one which cannot be
+            written is refused before the work; an evaluation without one does not go on where it
+            ended.
         options: With `work`, that is the place, and nothing is removed.
 
     Raises:
         ArtifactError: It cannot be created.
     """
+    if output is not None:
+        make_directory(output)
     if options.work is not None:
         make_directory(options.work)
         yield Store(options.work)

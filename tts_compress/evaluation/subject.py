@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -15,7 +16,7 @@ from tts_compress.evaluation.process import Worker, borrow
 from tts_compress.evaluation.result import ModelIdentity
 from tts_compress.evaluation.suite import prompt_content
 from tts_compress.models import load
-from tts_compress.models.base import ModelFiles, Prompt, Speaking, TorchModel, TTSModel
+from tts_compress.models.base import Model, ModelFiles, Prompt, Speaking, TorchModel, TTSModel
 from tts_compress.models.checkout import find_checkout, known_upstreams
 from tts_compress.models.execution import PROCESSOR, Execution, execution_of
 from tts_compress.models.speakers import primary_language, speakers_in_turn
@@ -32,6 +33,9 @@ class Subject:
 
     fingerprint: str
     """Hash of everything that decides how it speaks."""
+
+    sha256: str = ""
+    """SHA-256 of its weights, for the report."""
 
     prompt: Prompt | None = None
     """The prompt it speaks by; None leaves it as it is."""
@@ -81,12 +85,11 @@ class Subject:
     def identity(self) -> ModelIdentity:
         """Return its identity for the report."""
         manifest = self.model.manifest
-        digests = [sha256_of(path) for path in self.files.weights]
         return ModelIdentity(
             spec=self.model.spec,
             family=self.model.family,
             scheme=manifest.scheme if manifest else "fp32",
-            sha256=digests[0] if len(digests) == 1 else _sha256("".join(digests)),
+            sha256=self.sha256,
             language=self.model.speaking.language,
             settings=_settings(self.model)
             | self._speaker_setting()
@@ -116,22 +119,14 @@ def open_subject(
         language: The suite's language, for a model of several that states none.
         execution: The place where a model computes that is given by its spec.
     """
-    try:
-        model = load(subject, **execution.stated()) if isinstance(subject, str | Path) else subject
-    except ModelError as error:
-        folder = Path(str(subject))
-        if not (folder.is_dir() and any(folder.glob("*.wav"))):
-            raise
-        raise EvaluationError(
-            f"'{subject}' is a folder of recordings, which cannot be compared; give two models "
-            "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
-        ) from error
+    model = _load(subject, execution) if isinstance(subject, str | Path) else subject
     if not isinstance(model, TTSModel):
         shown = getattr(model, "spec", type(model).__name__)
         raise ModelError(
             f"{shown!r} speaks no texts, so there is nothing to evaluate; give a voice, a system's "
             "model, or two torch modules with batches"
         )
+    opened: Model | None = None if model is subject else model
     try:
         files, location = model.files(), model.spec
     except ModelError:
@@ -139,7 +134,13 @@ def open_subject(
             raise
         # Compressed in memory: the worker, and the size, need files.
         location = str(model.save(spare / "model"))
-        files = load(location).files()
+        opened = load(location)
+        files = opened.files()
+    checked = {} if opened is None else _checked(opened, location)
+    weights, settings = (
+        [checked.get(path) or sha256_of(path) for path in paths]
+        for paths in (files.weights, files.settings)
+    )
     prompt = None if model.speaking.prompt is None else prompt
     chosen = None
     if language is not None and model.speaking.language is None:
@@ -150,14 +151,36 @@ def open_subject(
         model=model,
         files=files,
         location=location,
-        fingerprint=_fingerprint(files, location, prompt, chosen, execution_of(model)),
+        fingerprint=_fingerprint(
+            [*weights, *settings], location, prompt, chosen, execution_of(model)
+        ),
+        sha256=weights[0] if len(weights) == 1 else _sha256("".join(weights)),
         prompt=prompt,
         language=chosen,
     )
 
 
+def _load(spec: str | Path, execution: Execution) -> TTSModel:
+    try:
+        return load(spec, **execution.stated())
+    except ModelError as error:
+        folder = Path(spec)
+        if not (folder.is_dir() and any(folder.glob("*.wav"))):
+            raise
+        raise EvaluationError(
+            f"'{spec}' is a folder of recordings, which cannot be compared; give two models "
+            "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
+        ) from error
+
+
+def _checked(opened: Model, location: str) -> dict[Path, str]:
+    """Return the hashes of an artifact's files, with which opening it has compared them."""
+    files = {} if opened.manifest is None else opened.manifest.files
+    return {Path(location, name): digest for name, digest in files.items()}
+
+
 def _fingerprint(
-    files: ModelFiles,
+    digests: Iterable[str],
     location: str,
     prompt: Prompt | None,
     language: str | None = None,
@@ -167,7 +190,7 @@ def _fingerprint(
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
-    content = _sha256("".join(f"{sha256_of(path)}\n" for path in (*files.weights, *files.settings)))
+    content = _sha256("".join(f"{digest}\n" for digest in digests))
     _, _, options = location.partition("?")  # such as `?nfe_step=16`
     spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
     parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]

@@ -121,17 +121,19 @@ class Suite(ConfigFile):
             decisive["prompt"] = prompt_content(self.prompt)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    def with_seeds(self, seeds: tuple[int, ...]) -> "Suite":
-        """Return the suite with other seeds, checked like a file.
+    def with_seeds(self, seeds: tuple[int, ...] | None) -> "Suite":
+        """Return the suite with other seeds, checked like a file; None leaves its own.
 
         Raises:
             RecipeError: The seeds are empty, repeat, or are negative.
         """
+        if seeds is None:
+            return self
         changed = self.model_copy(update={"seeds": seeds}).model_dump_json()
         return parse_config(changed, Suite, f"{self.name!r} with other seeds")
 
-    def with_recognizer(self, spec: str) -> "Suite":
-        """Return the suite with another recognizer, `NAME` or `NAME:MODEL`.
+    def with_recognizer(self, spec: str | None) -> "Suite":
+        """Return the suite with another recognizer, `NAME` or `NAME:MODEL`; None leaves its own.
 
         A recognizer may write numbers in digits, which not every normaliser knows: then the suite
         has that one's successor, under which the suite's own recognizer scores the same.
@@ -139,6 +141,8 @@ class Suite(ConfigFile):
         Raises:
             EvaluationError: There is no recognizer of that name.
         """
+        if spec is None:
+            return self
         if check_recognizer(spec) == self.recognizer.partition(":")[0]:
             return self.model_copy(update={"recognizer": spec})
         normalizer = _FOR_DIGITS.get(self.normalizer, self.normalizer)

@@ -112,7 +112,7 @@ class _ModelHost:
 
     def say(self, text: str, seed: int, path: str) -> Answer:
         """Write the tokens, or the latents, that a language model speaks into a file."""
-        from tts_compress.evaluation.metrics.teacher_forcing import write_array, write_tokens
+        from tts_compress.evaluation.store import write_array, write_tokens
 
         if isinstance(self._model, LatentModel):
             write_array(Path(path), self._model.generate_latents(text, seed=seed))
@@ -124,8 +124,8 @@ class _ModelHost:
         """Write what a language model answers to the tokens in a file into another."""
         import numpy as np
 
-        from tts_compress.evaluation.metrics.latent_forcing import answer_columns
-        from tts_compress.evaluation.metrics.teacher_forcing import read_tokens, write_array
+        from tts_compress.evaluation.metrics.teacher_forcing import answer_columns
+        from tts_compress.evaluation.store import read_tokens, write_array
 
         if isinstance(self._model, LatentModel):
             answers = answer_columns(self._model.read_latents(text, np.load(tokens)))

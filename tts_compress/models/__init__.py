@@ -36,8 +36,6 @@ def load(
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """
-    from tts_compress.models.base import TTSModel
-
     execution = Execution(device=device, matmul_precision=matmul_precision, provider=provider)
     model = open_model(spec, execution=execution)
     if not isinstance(model, TTSModel):
@@ -133,11 +131,7 @@ def _manifest_of(path: Path) -> Manifest | None:
 
 
 def _recognize(location: str, spec: str, manifest: Manifest | None, *, bare: bool) -> Family:
-    """Return the family of what a spec names without one, by its ending and what lies beside it.
-
-    Raises:
-        ModelError: There is no such file, or no family opens it.
-    """
+    """Return the family of what a spec names without one, by its ending and what lies beside it."""
     registered, path = families(), Path(location)
     for family in registered.values():
         if location in family.shipped:

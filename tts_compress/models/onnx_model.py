@@ -14,23 +14,11 @@ import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import (
-    Component,
-    GraphPart,
-    ModelFiles,
-    shown_model,
-)
+from tts_compress.models.base import Component, GraphPart, ModelFiles, shown_model
 from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.feeds import graph_inputs
-from tts_compress.models.graph_file import (
-    SharedWeights,
-    read_graph,
-    shared_weights,
-    weight_files,
-)
-from tts_compress.models.streaming import (
-    Streamer,
-)
+from tts_compress.models.graph_file import SharedWeights, read_graph, shared_weights, weight_files
+from tts_compress.models.streaming import Streamer
 from tts_compress.onnx.chunks import joined
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of

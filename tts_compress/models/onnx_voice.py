@@ -13,12 +13,7 @@ import onnx
 from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import (
-    Component,
-    Prompt,
-    Runtime,
-    Speaking,
-)
+from tts_compress.models.base import Component, Prompt, Runtime, Speaking
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract

@@ -29,13 +29,7 @@ from tts_compress.onnx.rewrite.eliminate_identity import (
     single_utterance,
 )
 from tts_compress.onnx.rewrite.expansion import gather_frames
-from tts_compress.onnx.session import (
-    SHARED,
-    Feeds,
-    input_names,
-    run_session,
-    share_arena,
-)
+from tts_compress.onnx.session import SHARED, Feeds, input_names, run_session, share_arena
 from tts_compress.onnx.stages import Stage, StagedGraph, cut_graph
 from tts_compress.reading import read_json
 from tts_compress.recipes.recipe import read_calibration_set

@@ -324,11 +324,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return replace(self, prompt=changed)
 
     def _recording(self) -> Path:
-        """Return the recording to speak by.
-
-        Raises:
-            ModelError: There is none, or the system cannot speak by it.
-        """
+        """Return the recording to speak by."""
         if self.prompt.audio is None:
             raise ModelError(
                 f"{self.spec!r} has no recording to speak by; put {REFERENCE} and, where the "

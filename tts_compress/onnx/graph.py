@@ -171,6 +171,14 @@ class Graph:
             if new in tensors_read(node):
                 self._reindex(node, old, new)
 
+    def bypass(self, node: onnx.NodeProto, tensor: str | None) -> bool:
+        """Remove a node, whose readers read a tensor instead; False for None, and for an output."""
+        if tensor is None or node.output[0] in self.outputs:
+            return False
+        self.remove(node)
+        self.redirect(node.output[0], tensor)
+        return True
+
     def replace_input(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let one node read another tensor at one place."""
         old = node.input[position]

@@ -27,7 +27,7 @@ from tts_compress.models.base import (
     SteppedLatentModel,
     TorchModel,
 )
-from tts_compress.progress import ComponentProgress, Progress, report_message
+from tts_compress.progress import ComponentProgress, Progress, counted, report_message
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, FakeQuantize, observing
 from tts_compress.qat.options import TrainingRun
 from tts_compress.qat.prepare import convert_qat, prepare_qat
@@ -89,10 +89,8 @@ def record_calls(
         def record(indices: Sequence[int], most: int) -> list[list[Call]]:
             recorders = [CallRecorder(objective, most=most) for objective in rounded]
             speaker = model.with_root(root, None)  # a new one reads its recording again
-            for done, index in enumerate(indices):
-                progress.advance("record", done, len(indices))
+            for index in counted(indices, progress, "record", len(indices)):
                 _record_text(speaker, root, recorders, *texts[index])
-            progress.advance("record", len(indices), len(indices))
             return [recorder.calls for recorder in recorders]
 
         train = record([i for i in range(len(texts)) if i not in judged], _MOST_TRAINED)

@@ -152,7 +152,7 @@ class Space:
             "summary": "formats chosen for each group of layers by tts-compress search",
             "format": self.base.format if static else "qdq",
             "float_residuals": self.base.float_residuals and static,
-            "calibration": _calibration(self.base) if observed else None,
+            "calibration": self.base.calibration if observed else None,
             "component": [rule.model_dump(mode="json") for rule in rules],
         }
         return Recipe.model_validate(table, strict=False)
@@ -183,10 +183,6 @@ def recipe_toml(recipe: Recipe) -> str:
 
 def _lines(table: Mapping[str, object]) -> list[str]:
     return [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in table.items()]
-
-
-def _calibration(base: Recipe) -> dict[str, object] | None:
-    return None if base.calibration is None else base.calibration.model_dump(mode="json")
 
 
 _LEVELS = (1.0, 1.4, 0.7, 2.0, 0.5, 3.0, 1.2, 0.85, 4.0, 1.7, 2.5, 0.3, 6.0, inf)

@@ -21,6 +21,7 @@ from tts_compress.folders import make_directory
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, TTSModel
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.progress import counted
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups, find_recipe
 from tts_compress.search.choices import BASELINE, FLOAT32, Format, find_formats
@@ -269,11 +270,9 @@ class _Experiment:
             return self._comparison.measure(graph), len(graph.SerializeToString())
 
         measured = {}
-        for done, trial in enumerate(trials):
-            self._options.progress.advance("measure", done, len(trials))
+        for trial in counted(trials, self._options.progress, "measure", len(trials)):
             stated = {"rules": _stated(trial.recipe.component)}
             measured[trial] = self._stored(_Stored[_Measurement], stated, partial(measure, trial))
-        self._options.progress.advance("measure", len(trials), len(trials))
         return measured
 
     def _stored(

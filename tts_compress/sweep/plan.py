@@ -155,10 +155,7 @@ def read_plan(path: Path) -> OpenPlan:
     plan, folder = read_config(path, Plan), path.absolute().parent
     _check_environments(plan, path)
     suite = read_suite(_found(plan.suite, folder))
-    if plan.seeds is not None:
-        suite = suite.with_seeds(plan.seeds)
-    if plan.recognizer is not None:
-        suite = suite.with_recognizer(plan.recognizer)
+    suite = suite.with_seeds(plan.seeds).with_recognizer(plan.recognizer)
     gates = tuple(_found(name, folder) for name in plan.gates)
     for name in gates:  # refused before the work
         if read_gates(name).needs_earlier:

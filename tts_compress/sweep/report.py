@@ -11,7 +11,7 @@ from tts_compress.evaluation.gates import Gates, gate, read_gates
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.evaluation.result import REPORT_NAME, Evaluation, Figures
 from tts_compress.folders import temporary_folder
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, counted
 from tts_compress.report import write_document
 from tts_compress.report.card import weights_of
 from tts_compress.sweep.plan import Failure, OpenPlan, Unit
@@ -85,13 +85,11 @@ def merge_reports(
     reports = [unit for unit in units if unit.kind == "report" and unit.key in done]
     entries = []
     failed = [*failures, *_logged(results, [unit for unit in units if unit.key not in done])]
-    for count, unit in enumerate(reports):
-        progress.advance("merge", count, len(reports))
+    for unit in counted(reports, progress, "merge", len(reports)):
         try:
             entries.append(_publish(unit, plan, results, gates))
         except TTSCompressError as error:
             failed.append(_failure(unit, reason(error)))
-    progress.advance("merge", len(reports), len(reports))
     return SweepReport(
         suite=plan.suite.name,
         suite_sha256=plan.suite.sha256,

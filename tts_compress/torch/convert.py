@@ -27,7 +27,7 @@ from tts_compress.errors import MissingExtraError, QuantizationError, TTSCompres
 from tts_compress.folders import temporary_folder
 from tts_compress.numerics.ranges import Range
 from tts_compress.numerics.weights import CODE_LIMIT, PAIR_LIMIT, gptq, round_weight
-from tts_compress.progress import Progress
+from tts_compress.progress import Progress, counted
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.decisions import (
@@ -140,8 +140,7 @@ def convert(
     codes = choose_codes(copy, decisions, run, progress=progress)
     changed = [d for d in decisions if d.weights != Weights.FLOAT32]
     rounded: dict[int, nn.Parameter] = {}
-    for done, decision in enumerate(changed):
-        progress.advance("compress", done, len(changed))
+    for decision in counted(changed, progress, "compress", len(changed)):
         name, module = decision.module, copy.get_submodule(decision.module)
         if not decision.is_layer:
             round_stored(module, decision.weights, rounded)
@@ -149,7 +148,6 @@ def convert(
         settings: Any = {"limits": limits.get(name), "codes": codes.get(name)}
         layer = compressed(module, decision, **settings, device="cuda" if on_gpu else "cpu")
         copy = replace_module(copy, name, layer)
-    progress.advance("compress", len(changed), len(changed))
     return finish(copy, decisions)
 
 

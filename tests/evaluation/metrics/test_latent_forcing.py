@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation.metrics.latent_forcing import answer_columns, compare_answers
+from tts_compress.evaluation.metrics.teacher_forcing import answer_columns, compare_answers
 from tts_compress.models.base import Reading
 
 special = pytest.importorskip("scipy.special")

@@ -12,7 +12,7 @@ from tests.families.conformance import compressed
 from tests.families.tiny import write_voice
 from tts_compress import load
 from tts_compress.errors import ModelError
-from tts_compress.evaluation.metrics.latent_forcing import answer_columns, compare_answers
+from tts_compress.evaluation.metrics.teacher_forcing import answer_columns, compare_answers
 from tts_compress.models.base import LatentModel, Prompt, Speaking
 from tts_compress.models.pocket.model import PocketModel
 from tts_compress.models.pocket.network import official, quiet

@@ -283,8 +283,8 @@ def _own_memory(timings: Timings) -> Memory:
 
 def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
     show, words = formatting.bytes_of, ("less", "more")
-    (row,) = _ratio_rows("Memory of the model", "model_bytes", show, words, memory, None)
-    (whole,) = _ratio_rows("Peak memory", "peak_bytes", show, words, memory, None)
+    row = _field_row("Memory of the model", "model_bytes", show, words, memory)
+    whole = _field_row("Peak memory", "peak_bytes", show, words, memory)
     interval = formatting.times_interval(memory.ratio, memory.ratio_interval)
     shown = [] if interval == formatting.MISSING else [f"95 % interval {interval}"]
     detail = "; ".join((f"{row.reference} to {row.candidate}", *shown))
@@ -305,9 +305,9 @@ def _load_time(timings: Timings) -> LoadTime:
 
 def _load_rows(load: Pair[LoadTime], _: object) -> list[Row]:
     show, label = formatting.milliseconds, load_label(load)
-    rows = _ratio_rows(label, "open_ms", show, _FASTER, load, None)
+    rows = [_field_row(label, "open_ms", show, _FASTER, load)]
     if load.reference.warm_ms is not None and load.candidate.warm_ms is not None:
-        rows += _ratio_rows("Load time, warm", "warm_ms", show, _FASTER, load, None)
+        rows.append(_field_row("Load time, warm", "warm_ms", show, _FASTER, load))
     return rows
 
 
@@ -354,17 +354,16 @@ def _latency_rows(latency: LatencyComparison, evaluation: Evaluation) -> list[Ro
     ]
 
 
-def _ratio_rows(
+def _field_row(
     label: str,
     field: str,
     show: Callable[[float | None], str],
     words: tuple[str, str],
     pair: Pair[Any],
-    _: object,
-) -> list[Row]:
+) -> Row:
     """Return the row of one field of a pair."""
     values = (getattr(pair.reference, field), getattr(pair.candidate, field))
-    return [ratio_row(label, values, show, words)]
+    return ratio_row(label, values, show, words)
 
 
 def _first_sounds(run: Run) -> LatencyComparison:
@@ -413,7 +412,9 @@ METRICS = (
         group="cost",
         result=Pair[Rtf],
         compute=partial(_of_each, real_time_factor),
-        rows=partial(_ratio_rows, "Real-time factor", "p50", formatting.real_time_factor, _FASTER),
+        rows=lambda rtf, _: [
+            _field_row("Real-time factor", "p50", formatting.real_time_factor, _FASTER, rtf)
+        ],
         terms={
             "Real-time factor": "synthesis seconds per second of audio; below 1 is faster than "
             "speech.",

@@ -156,7 +156,8 @@ def _compute(run: Run) -> Distortion | None:
 
 def _shares_noise(run: Run) -> bool:
     """Return True if reference and candidate have the same samples in most texts, but for less."""
-    return bool(np.median([pair.is_same_noise for pair in run.observations("signal")]) > 0.0)
+    pairs = run.observations("signal")
+    return bool(np.median([pair.same_timing and pair.noise < pair.signal for pair in pairs]) > 0.0)
 
 
 def lacks_renderings(document: Mapping[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.stages import Timings
 from tts_compress.evaluation.subject import Subject
 from tts_compress.models.execution import execution_of
-from tts_compress.onnx.providers import fallback
+from tts_compress.onnx.session import fallback
 
 
 class GpuUse(Record):

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tts_compress.artifact import sha256_of
-from tts_compress.audio import Audio, Samples
+from tts_compress.audio import Audio, Samples, finite_samples
 from tts_compress.errors import EvaluationError, ModelError, reason
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Measure, Metric, Paired, Show, compare_pairs
@@ -147,8 +147,6 @@ def log_power(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _score(networks: OpinionNetworks, audio: Audio) -> dict[str, float]:
-    from tts_compress.audio import finite_samples
-
     samples = np.clip(finite_samples(audio, _RATE), -1.0, 1.0)
     # PLCMOS takes nothing shorter than some windows.
     return networks.scores(np.pad(samples, (0, max(0, _RATE - len(samples)))))
@@ -193,11 +191,7 @@ class Mos(Paired):
 
 
 def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
-    """Return file, hash and rate of the user's network, which is not run here: it may not end.
-
-    Raises:
-        EvaluationError: It is no network, or its rate is unknown.
-    """
+    """Return file, hash and rate of the user's network, which is not run here: it may not end."""
     if options.mos is None:
         return None
     from tts_compress.models.graph_file import read_structure, weight_files
@@ -225,11 +219,7 @@ def _users_settings(options: EvaluationOptions) -> dict[str, str] | None:
 
 
 def _open_network(path: Path) -> Callable[[Samples], float | None]:
-    """Return a network.
-
-    Raises:
-        EvaluationError: It cannot be opened, or takes or gives something else.
-    """
+    """Return a network."""
     from tts_compress.onnx.session import open_session
 
     try:
@@ -264,8 +254,6 @@ def _takes_samples(value: Any) -> bool:
 
 
 def _open_users(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
-    from tts_compress.audio import finite_samples
-
     path, rate = settings["path"], int(settings["sample_rate"])
     score = _open_network(Path(path))
     if score(np.zeros(rate, np.float32)) is None:

@@ -60,11 +60,6 @@ class Difference:
 
     noise: float
 
-    @property
-    def is_same_noise(self) -> bool:
-        """True if the timing is the same, and the samples differ by less than they are."""
-        return self.same_timing and self.noise < self.signal
-
 
 def observe(reference: Audio, candidate: Audio) -> Difference:
     """Return the difference between the candidate's and the reference's audio.

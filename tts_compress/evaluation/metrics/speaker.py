@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.audio import Audio, Samples
+from tts_compress.audio import Audio, Samples, finite_samples
 from tts_compress.evaluation.metric import Measure, Paired, Show, compare_pairs
 from tts_compress.evaluation.pairs import Run
 from tts_compress.numerics.spectra import slaney_spectrum
@@ -84,8 +84,6 @@ def split_parts(samples: Samples) -> npt.NDArray[np.float32]:
 
 
 def _open(_: object) -> Callable[[Audio], list[float]]:
-    from tts_compress.audio import finite_samples
-
     encode = open_encoder()
 
     def measure(audio: Audio) -> list[float]:

@@ -1,9 +1,14 @@
-"""Distance of a compressed language model's scores from the original's, token by token.
+"""Distance of a compressed language model's answers from the original's, step by step.
 
 Left to themselves two language models diverge at the first token that differs, and from there on
 nothing compares. So both read the same tokens, those that the reference speaks with a seed
 (teacher forcing), and are asked at each step for the next one. Positions count where the reference
 chose a sound: not where a codebook has not begun, is over, or a token is forced.
+
+Models of latents read the latents that the reference speaks, and are asked at each step whether
+speech ends, and for the next latent, without noise. A head that ends speech too early or never
+moves its log-odds at every step, so a few texts show what would otherwise be seen in one sentence
+of hundreds.
 """
 
 import json
@@ -16,7 +21,6 @@ from typing import Any, Generic, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.artifact import atomic_file
 from tts_compress.config import Config
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
@@ -25,9 +29,9 @@ from tts_compress.evaluation.metric import Figure, Metric, Record, Row, T
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import choose_texts
-from tts_compress.evaluation.store import read_piece, short_hash, write_piece
+from tts_compress.evaluation.store import read_piece, read_tokens, short_hash, write_piece
 from tts_compress.folders import make_directory
-from tts_compress.models.base import LanguageModel, Tokens
+from tts_compress.models.base import LanguageModel, LatentModel, Reading
 
 Scores: TypeAlias = npt.NDArray[np.float32]
 
@@ -43,7 +47,6 @@ class FilesOfText(NamedTuple):
 
 
 _STAGE = "teacher-forced"
-_ROLES = ("reference", "candidate")
 
 
 class TeacherForcing(Record):
@@ -99,7 +102,7 @@ class Compared(Config, Generic[T]):
     scores: T
 
 
-def read_alike(
+def _read_alike(
     run: Run,
     compared: type[Compared[T]],
     compare: Callable[[Iterator[FilesOfText]], T],
@@ -117,10 +120,6 @@ def read_alike(
         compared: The kind of piece that keeps the result.
         compare: Returns the result of the files of every text.
         freely: The candidate also speaks without being told what the reference said.
-
-    Raises:
-        TextError: A text cannot be spoken.
-        EvaluationError: A model's process failed, or the scores do not compare.
     """
     options, seed = run.options, run.suite.seeds[0]
     texts = choose_texts([item.text for item in run.suite.utterances], options.teacher_forced_texts)
@@ -136,13 +135,14 @@ def read_alike(
     cached = read_piece(piece, compared, **made_from)
     if cached is None:
         make_directory(folder)
+        files = [_files_of(folder.absolute(), index) for index in range(len(texts))]
         # The reference comes first, so its tokens are there when the candidate reads them.
-        for number, (role, model) in enumerate(zip(_ROLES, run.subjects, strict=True)):
+        for number, model in enumerate(run.subjects):
             with ExitStack() as stack:
                 worker: Worker | None = None
-                for index, text in enumerate(texts):
+                for index, (text, paths) in enumerate(zip(texts, files, strict=True)):
                     options.progress.advance(_STAGE, number * len(texts) + index, steps)
-                    tokens, scores, free = _paths(folder.absolute(), index, role)
+                    scores, tokens, free = paths[number], paths.tokens, paths.free
                     said = (tokens, free) if freely and number else (tokens,)
                     if all(path.is_file() for path in (*said, scores)):
                         continue
@@ -152,33 +152,22 @@ def read_alike(
                     worker.ask("read", text=text, tokens=tokens, path=scores)
                     if free in said:
                         worker.ask("say", text=text, seed=seed + index, path=free)
-        files = (_files_of(folder, index) for index in range(len(texts)))
-        cached = compared(**made_from, scores=compare(files))
+        cached = compared(**made_from, scores=compare(iter(files)))
         write_piece(piece, cached)
         shutil.rmtree(folder, ignore_errors=True)
     options.progress.advance(_STAGE, steps, steps)
     return cached.scores
 
 
-def _paths(folder: Path, index: int, role: str) -> tuple[Path, Path, Path]:
-    """Return the files of a text's tokens, of a model's scores of them, and of its own tokens."""
-    return folder / f"{index}.npz", folder / f"{index}-{role}.npy", folder / f"{index}-free.npz"
-
-
 def _files_of(folder: Path, index: int) -> FilesOfText:
-    (tokens, reference, _), (_, candidate, free) = (_paths(folder, index, r) for r in _ROLES)
-    return FilesOfText(reference=reference, candidate=candidate, tokens=tokens, free=free)
+    endings = ("-reference.npy", "-candidate.npy", ".npz", "-free.npz")
+    return FilesOfText(*(folder / f"{index}{ending}" for ending in endings))
 
 
-def can_read(run: Run, kind: Any) -> bool:
+def _can_read(run: Run, kind: Any) -> bool:
     """Return True if both models are of a kind that reads, and texts to read are asked for."""
     is_kind = all(isinstance(subject.model, kind) for subject in run.subjects)
     return is_kind and run.options.teacher_forced_texts > 0
-
-
-def compare_language_models(run: Run) -> TeacherForcing:
-    """Return the difference of the candidate's scores from the reference's."""
-    return read_alike(run, Compared[TeacherForcing], _compare_files, freely=True)
 
 
 def _compare_files(texts: Iterator[FilesOfText]) -> TeacherForcing:
@@ -207,26 +196,6 @@ def steps_together(first: npt.NDArray[np.int64], second: npt.NDArray[np.int64]) 
     if len(differ):
         return int(differ[0]) - 1
     return None if len(first) == len(second) else steps - 1
-
-
-def write_tokens(path: Path, tokens: Tokens) -> None:
-    """Write the tokens of a text, whole or not at all."""
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        stop = -1 if tokens.stop is None else tokens.stop
-        np.savez(file, ids=tokens.ids, chosen=tokens.chosen, stop=stop)
-
-
-def read_tokens(path: Path) -> Tokens:
-    """Return the tokens in a file that `write_tokens` wrote."""
-    with np.load(path) as arrays:
-        stop = int(arrays["stop"])
-        return Tokens(ids=arrays["ids"], chosen=arrays["chosen"], stop=None if stop < 0 else stop)
-
-
-def write_array(path: Path, values: npt.NDArray[np.float32]) -> None:
-    """Write an array, such as scores, whole or not at all."""
-    with atomic_file(path) as partial, partial.open("wb") as file:
-        np.save(file, values)
 
 
 def compare_scores(texts: Iterable[tuple[Any, ...]]) -> TeacherForcing:
@@ -258,9 +227,7 @@ def compare_scores(texts: Iterable[tuple[Any, ...]]) -> TeacherForcing:
                 for name, scores in (("reference", reference), ("candidate", candidate))
             )
             expected, guessed = _log_probabilities(first), _log_probabilities(second)
-            divergence = (np.exp(expected) * (expected - guessed)).sum(axis=-1)
-            # Never below zero but for rounding.
-            nats += float(np.maximum(divergence, 0).sum())
+            nats += float(_divergence(expected, guessed).sum())
             agreements += int((first.argmax(axis=-1) == second.argmax(axis=-1)).sum())
             squared_difference += float(np.square(second - first).sum())
             squared_reference += float(np.square(first).sum())
@@ -308,13 +275,23 @@ def _centred(name: str, scores: Scores, book: int) -> npt.NDArray[np.float64]:
     return np.asarray(wide - wide.mean(axis=-1, keepdims=True))
 
 
+def _divergence(
+    reference: npt.NDArray[np.float64], candidate: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
+    """Return the divergence of distributions, given as logarithms over the last axis, nats."""
+    # Never below zero but for rounding.
+    difference = (np.exp(reference) * (reference - candidate)).sum(axis=-1)
+    return np.asarray(np.maximum(difference, 0))
+
+
 def _log_probabilities(scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     below = scores - scores.max(axis=-1, keepdims=True)
     return np.asarray(below - np.log(np.exp(below).sum(axis=-1, keepdims=True)))
 
 
-def _compute(run: Run) -> TeacherForcing | None:
-    return compare_language_models(run) if can_read(run, LanguageModel) else None
+def compare_language_models(run: Run) -> TeacherForcing:
+    """Return the difference of the candidate's scores from the reference's."""
+    return _read_alike(run, Compared[TeacherForcing], _compare_files, freely=True)
 
 
 def _rows(scores: TeacherForcing, _: object) -> list[Row]:
@@ -332,7 +309,7 @@ def _rows(scores: TeacherForcing, _: object) -> list[Row]:
         Row(label="Logit distance", candidate=distance, change="of the reference's scores, RMS"),
     ]
     if scores.stop_shift is not None:
-        rows.append(end_row(scores.stop_shift, scores.stop_shift_interval, texts))
+        rows.append(_end_row(scores.stop_shift, scores.stop_shift_interval, texts))
     if scores.steps_together is not None:
         steps = f"after {scores.steps_together:g} steps"
         change = "median of texts that part, left to themselves with the same noise"
@@ -340,32 +317,171 @@ def _rows(scores: TeacherForcing, _: object) -> list[Row]:
     return rows
 
 
-def end_row(shift: float | None, interval: tuple[float, float] | None, reading: str) -> Row:
+def _end_row(shift: float | None, interval: tuple[float, float] | None, reading: str) -> Row:
     """Return the line of a change of the log-odds that speech ends."""
     change = f"mean of {reading}"
     if interval is not None:
-        low, high = map(signed_nats, interval)
+        low, high = map(_signed_nats, interval)
         change += f" (95 % interval {low} to {high})"
-    return Row(label="Log-odds of the end", candidate=signed_nats(shift), change=change)
+    return Row(label="Log-odds of the end", candidate=_signed_nats(shift), change=change)
 
 
-def signed_nats(value: float | None) -> str:
+def _signed_nats(value: float | None) -> str:
     """Return a change in nats, as in `+0.123 nats`."""
     return formatting.MISSING if value is None else f"{formatting.signed(value, 3)} nats"
 
 
+Answers: TypeAlias = npt.NDArray[np.float32]
+"""Log-odds of the end, the threshold above which speech ends, and the latent, `[S, 2 + D]`."""
+
+_FIRST_LATENT = 2
+
+
+class LatentForcing(Record):
+    """Difference of the candidate's answers from the reference's, over all steps."""
+
+    stop_shift: float
+    """Mean change of the log-odds that speech ends, nats; above 0 it ends earlier."""
+
+    stop_spread: float
+    """Root mean square of the same."""
+
+    agreement: float
+    """Share of steps at which both decide alike whether speech ends, in [0, 1]."""
+
+    kl_nats: float
+    """Mean Kullback-Leibler divergence of the candidate's decision from the reference's."""
+
+    latent_distance: float
+    """RMS difference of the latents, relative to the RMS of the reference's; 0 is equal."""
+
+    steps: int
+    texts: int
+
+    stop_shift_interval: tuple[float, float] | None = None
+    """95 % interval over resampled texts; None of too few texts."""
+
+    kl_interval: tuple[float, float] | None = None
+
+
+def answer_columns(reading: Reading) -> Answers:
+    """Return a reading as one array, which a file holds."""
+    threshold = np.full_like(reading.stop, reading.threshold)
+    return np.column_stack((reading.stop, threshold, reading.latents)).astype(np.float32)
+
+
+def compare_answers(texts: Iterable[tuple[Answers, Answers]]) -> LatentForcing:
+    """Return the difference of two models' answers to the same latents.
+
+    Args:
+        texts: For each text, the answers of reference and candidate.
+
+    Raises:
+        EvaluationError: The shapes differ, there are none, or answers are not finite.
+    """
+    rows: list[list[float]] = []
+    for before, after in texts:
+        if before.shape != after.shape or not len(before):
+            raise EvaluationError(
+                f"answers of shapes {before.shape} and {after.shape} do not belong together; "
+                "compare models of one architecture"
+            )
+        for role, values in (("reference", before), ("candidate", after)):
+            if not np.isfinite(values).all():
+                raise EvaluationError(
+                    f"the {role}'s answers are not finite; its weights are damaged or were "
+                    "compressed too far"
+                )
+        rows.append(_sums(before.astype(np.float64), after.astype(np.float64)))
+    if not rows:
+        raise EvaluationError("there are no texts to read; give some")
+    sums = np.array(rows)
+    steps, shift, squares, alike, nats, moved, power = sums.T
+    total = steps.sum()
+    return LatentForcing(
+        stop_shift=float(shift.sum() / total),
+        stop_spread=float((squares.sum() / total) ** 0.5),
+        agreement=float(alike.sum() / total),
+        kl_nats=float(nats.sum() / total),
+        latent_distance=float((moved.sum() / max(power.sum(), np.finfo(float).tiny)) ** 0.5),
+        steps=int(total),
+        texts=len(rows),
+        stop_shift_interval=text_interval(shift, steps),
+        kl_interval=text_interval(nats, steps),
+    )
+
+
+def _sums(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> list[float]:
+    """Return steps, shift, its square, agreements, nats, and powers of difference and latents."""
+    change = after[:, 0] - before[:, 0]
+    ends = [answers[:, 0] > answers[:, 1] for answers in (before, after)]
+    decisions = (-np.logaddexp(0, np.outer(answers[:, 0], (-1, 1))) for answers in (before, after))
+    moved = after[:, _FIRST_LATENT:] - before[:, _FIRST_LATENT:]
+    return [
+        float(len(before)),
+        float(change.sum()),
+        float(np.square(change).sum()),
+        float((ends[0] == ends[1]).sum()),
+        float(_divergence(*decisions).sum()),
+        float(np.square(moved).sum()),
+        float(np.square(before[:, _FIRST_LATENT:]).sum()),
+    ]
+
+
+def _compute_latents(run: Run) -> LatentForcing | None:
+    if not _can_read(run, LatentModel):
+        return None
+    return _read_alike(
+        run,
+        Compared[LatentForcing],
+        lambda texts: compare_answers((np.load(t.reference), np.load(t.candidate)) for t in texts),
+    )
+
+
+def _latent_rows(answers: LatentForcing, _: object) -> list[Row]:
+    reading = f"{answers.steps} steps, {answers.texts} texts"
+    agreement, distance = map(formatting.percent, (answers.agreement, answers.latent_distance))
+    return [
+        _end_row(answers.stop_shift, answers.stop_shift_interval, reading),
+        Row(label="Decisions on the end", candidate=agreement, change="alike"),
+        Row(
+            label="KL divergence of the end",
+            candidate=formatting.nats(answers.kl_nats),
+            change="per step, reading the same latents",
+        ),
+        Row(label="Latent distance", candidate=distance, change="of the reference's latents, RMS"),
+    ]
+
+
 METRICS = (
+    Metric(
+        name="latent_forced",
+        group="tokens",
+        result=LatentForcing,
+        optional=True,
+        compute=_compute_latents,
+        rows=_latent_rows,
+        figures={
+            "stop_shift_interval": Figure("log-odds that speech ends", _signed_nats),
+            "kl_interval": Figure("KL divergence of the end per step", formatting.nats),
+        },
+        terms={
+            "Log-odds of the end, decisions on the end, latent distance": "both models read the "
+            "latents that the reference spoke and are asked at each step whether speech ends, and "
+            "for the next latent without noise.",
+        },
+    ),
     Metric(
         name="teacher_forced",
         group="tokens",
         result=TeacherForcing,
         optional=True,
-        compute=_compute,
+        compute=lambda run: compare_language_models(run) if _can_read(run, LanguageModel) else None,
         rows=_rows,
         figures={
             "agreement_interval": Figure("token agreement", formatting.percent),
             "kl_interval": Figure("KL divergence per token", formatting.nats),
-            "stop_shift_interval": Figure("log-odds that speech ends", signed_nats),
+            "stop_shift_interval": Figure("log-odds that speech ends", _signed_nats),
         },
         terms={
             "Token agreement, KL divergence, logit distance": "both language models read the "

@@ -20,17 +20,11 @@ from tts_compress.models.contract.inputs import (
     OutputInput,
     StateInput,
     StyleInput,
+    match_inputs,
     source_of,
 )
-from tts_compress.models.contract.matching import match_inputs
 from tts_compress.models.contract.piper_file import PiperFile
-from tts_compress.models.contract.schema import (
-    Contract,
-    Follower,
-    GraphTable,
-    Spectrum,
-    names_read,
-)
+from tts_compress.models.contract.schema import Contract, Follower, GraphTable, Spectrum, names_read
 from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 from tts_compress.models.feeds import GraphInput, graph_inputs
 from tts_compress.models.graph_file import read_structure

@@ -51,7 +51,8 @@ def read_styles(role: StyleInput, folders: Folders) -> Mapping[str, Samples]:
     if role.key is not None:
         styles = {file.stem: _read_json(file, role.key) for file in files}
     else:
-        styles = _read_checked(path, role)
+        with raising(ModelError, f"cannot read styles from '{path}'", *UNREADABLE):
+            styles = _read(path, role)
     for name, array in styles.items():
         if role.shape and not _fits(array.shape, role.shape):
             raise ModelError(
@@ -92,11 +93,6 @@ def counted_by(rule: str) -> tuple[str | None, int]:
 def _fits(shape: tuple[int, ...], stated: tuple[int, ...]) -> bool:
     pairs = list(zip(shape, stated, strict=False))
     return len(shape) == len(stated) and all(n == w if w else n > 1 for n, w in pairs)
-
-
-def _read_checked(path: Path, role: StyleInput) -> dict[str, Samples]:
-    with raising(ModelError, f"cannot read styles from '{path}'", *UNREADABLE):
-        return _read(path, role)
 
 
 def _read_json(path: Path, key: str) -> Samples:

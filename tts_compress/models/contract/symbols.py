@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tts_compress.config import IDS
-from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors, raising
+from tts_compress.errors import ModelError, TextError, model_errors, needing, raising
 from tts_compress.models.base import check_encodable, check_text
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.schema import MOST_ID, Tokens
@@ -133,10 +133,8 @@ class Pieces:
     """Word pieces of a model of SentencePiece, which is read as it stands."""
 
     def __init__(self, path: Path) -> None:
-        try:
+        with needing("transformers-tts"):
             from sentencepiece import SentencePieceProcessor
-        except ImportError as error:
-            raise MissingExtraError("sentencepiece", "transformers-tts") from error
         with model_errors(f"'{path}' is no model of SentencePiece"):
             self._encode = SentencePieceProcessor(model_file=str(path)).encode
 

@@ -202,8 +202,6 @@ def read_torch_file(path: Path) -> dict[str, Any]:
 
     Tensors stay on the disk where the file allows it; it must not change meanwhile.
     """
-    import torch
-
     header = _first_bytes(path)[:2]
     unsafe = model_errors(f"'{path}' is no checkpoint that is safe to read")
     with unsafe, torch.serialization.safe_globals(_harmless()):

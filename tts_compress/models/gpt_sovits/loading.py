@@ -36,6 +36,7 @@ from tts_compress.models.gpt_sovits.modules import official_name, replace_module
 from tts_compress.models.gpt_sovits.source import GptSovitsSettings, GptSovitsSource, write_prompt
 from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
+from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
 _NLTK = ("corpora/cmudict", "taggers/averaged_perceptron_tagger_eng")
 _PRONUNCIATIONS = "GPT_SoVITS/text/G2PWModel"
@@ -167,8 +168,6 @@ class GptSovitsNetworks:
 
 def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> GptSovitsNetworks:
     """Read an original, or an artifact whose weights never become larger than they are stored."""
-    from tts_compress.torch.layers.module_surgery import fold_weight_norm
-
     official, settings = Official(), source.settings
     if settings is not None:
         root = build_networks(official, settings)
@@ -269,8 +268,6 @@ def _load_files(
     official: Official, version: str, paths: Mapping[str, Path]
 ) -> tuple[GptSovitsSettings, Any]:
     """Return settings and upstream's networks with the weights of its files, in FP32."""
-    from tts_compress.torch.layers.module_surgery import fold_weight_norm
-
     t2s, vits = read_t2s(paths["t2s"]), read_sovits(paths["vits"])
     vocoder = paths.get("vocoder")
     stated = None

@@ -30,7 +30,11 @@ from tts_compress.models.naturalspeech2.network import (
 )
 from tts_compress.models.torch_model import TorchFamilyModel, find_components
 from tts_compress.torch.devices import device_of
-from tts_compress.torch.layers.module_surgery import intercepted
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    intercepted,
+    normalize,
+)
 
 SAMPLE_RATE = 24_000
 """Samples per second of EnCodec's audio, Hz."""
@@ -195,8 +199,6 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
 
     def components(self) -> Mapping[str, Component]:
         """Return the components that hold weights, in the order data flows."""
-        from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
-
         # Attention hides three of its four projections until it is opened.
         return find_components(
             normalize(copy_sharing_tensors(self.root())), self.roles, self.layers

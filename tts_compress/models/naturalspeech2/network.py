@@ -399,8 +399,6 @@ def find_tables(root: nn.Module) -> Iterator[Table]:
 
     Tables of positions that are not what upstream computes stay in a file.
     """
-    import torch
-
     positions: dict[tuple[int, int], Tensor] = {}
     for path, module in root.named_modules():
         kind: Any = type(module)
@@ -427,8 +425,6 @@ def _restore(networks: NS2Networks, path: Path, layers: Sequence[LayerRecord]) -
 
 def _build(amphion: Amphion, settings: NS2Settings, source: NS2Source) -> NS2Networks:
     """Return networks made by upstream's constructor, with tensors that take no memory."""
-    import torch
-
     config = amphion.util.JsonHParams(
         model=settings.model, preprocess={"lexicon_path": settings.lexicon}
     )

@@ -6,7 +6,7 @@ __all__ = ["FAMILY"]
 
 FAMILY = Family(
     name="transformers",
-    opener="tts_compress.models.transformers.language_model:open_voice",
+    opener="tts_compress.models.transformers.model:open_voice",
     location="a directory or a hub's name",
     extra="transformers-tts",
 )

@@ -198,7 +198,7 @@ class VoiceSource:
     @property
     def language(self) -> str | None:
         """Language of the texts by the tokenizer's settings, such as `deu`; None where unstated."""
-        settings = self._tokenizer()
+        settings = _read_settings(self._existing(TOKENIZER))
         if settings.get("tokenizer_class") == "FastSpeech2ConformerTokenizer":
             return "en-us"  # its phonemes are g2p-en's
         if settings.get("phonemize") is True:
@@ -237,9 +237,6 @@ class VoiceSource:
             kind = read_json(self._existing(CONFIG, self.vocoder)).get("model_type")
             if kind != (accepted := _VOCODERS[self.kind][0]):
                 raise ModelError(f"'{self.vocoder}' is of type {kind!r}; accepted: {accepted}")
-
-    def _tokenizer(self) -> dict[str, Any]:
-        return _read_settings(self._existing(TOKENIZER))
 
     def _existing(self, name: str, directory: Path | None = None) -> Path:
         path = (directory or self.directory) / name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors
+from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors, needing
 from tts_compress.models.base import Objective, Prompt, check_text
 from tts_compress.models.pretrained import quiet
 from tts_compress.models.stand_ins import load, resample
@@ -207,7 +207,5 @@ def _require_romanizer(tokenizer: Any, text: str) -> None:
     """Refuse a text that transformers would leave half out, with a remark, without a package."""
     if text.isascii() or not getattr(tokenizer, "is_uroman", False):
         return
-    try:
+    with needing(EXTRA):
         import uroman  # noqa: F401
-    except ImportError as error:
-        raise MissingExtraError("uroman", EXTRA) from error

@@ -12,13 +12,7 @@ from onnx import TensorProto
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.numerics.ranges import (
-    LEVELS,
-    WIDE_LEVELS,
-    ChannelCodes,
-    Range,
-    choose_range,
-)
+from tts_compress.numerics.ranges import LEVELS, WIDE_LEVELS, ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
@@ -43,7 +37,7 @@ from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.rewrite.plain_forms import split_fused
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, WeightCodes, shift_biases
-from tts_compress.progress import Progress, report_status
+from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
 from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
@@ -137,7 +131,8 @@ class Observed:
     ) -> dict[str, Range]:
         """Return the range of each tensor; the missing ones are observed in one pass."""
         if missing := [name for name in tensors if name not in self.ranges]:
-            seen = collect(self.graph.model, missing, _reported(calls, self.progress))
+            reported = counted(calls.feeds(), self.progress, "calibrate", calls.total)
+            seen = collect(self.graph.model, missing, reported)
             self.ranges.update({name: choose_range(seen[name], settings) for name in missing})
         return {name: self.ranges[name] for name in tensors}
 
@@ -317,14 +312,6 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     if conversion.form == "qdq":
         _check_fused(finished, decisions)
     return finished
-
-
-def _reported(calls: Calls, progress: Progress) -> Iterator[Feeds]:
-    """Yield the inputs of calls; progress is advanced with each."""
-    for done, feeds in enumerate(calls.feeds(), start=1):
-        yield feeds
-        progress.advance("calibrate", min(done, calls.total), calls.total)
-    progress.advance("calibrate", calls.total, calls.total)
 
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:

@@ -28,13 +28,7 @@ from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, EightBits
-from tts_compress.recipes.formats import (
-    BY_CHANNEL,
-    CALIBRATED,
-    Activations,
-    Algorithm,
-    Weights,
-)
+from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 
 _CALLS, _FRAMES = 16, 4_096
 """Calls that moments are taken of, and frames of each. Where a frame is a sample, 384 of them are

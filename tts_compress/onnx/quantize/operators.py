@@ -252,11 +252,7 @@ def _convert_weight(
     codes: WeightCodes,
     step: float,
 ) -> None:
-    """Store weight and bias as integers; the bias in the scale of the accumulated products.
-
-    Raises:
-        QuantizationError: A bias is further from its code than a step of the output.
-    """
+    """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     # What sums two products in 16 bits are kernels for activations in 8.
     narrow = source.levels == LEVELS
     wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=narrow)

@@ -37,10 +37,7 @@ def eliminate_identity(graph: Graph) -> int:
     for node in graph.nodes:
         neutral = {"Add": 0.0, "Sub": 0.0, "Mul": 1.0, "Div": 1.0}.get(node.op_type)
         kept = None if neutral is None else _other_operand(graph, extents, node, neutral)
-        if kept is not None and node.output[0] not in graph.outputs:
-            graph.remove(node)
-            graph.redirect(node.output[0], kept)
-            dropped += 1
+        dropped += graph.bypass(node, kept)
     return dropped
 
 
@@ -180,10 +177,7 @@ def drop_masks(graph: Graph) -> int:
             kept = next((factor for factor, other in pairs if _is_mask(graph, other)), None)
         elif node.op_type == "Where" and _is_never(graph, node.input[0]):
             kept = node.input[2] if _is_product(graph, node.input[2]) else None
-        if kept is not None and node.output[0] not in graph.outputs:
-            graph.remove(node)
-            graph.redirect(node.output[0], kept)
-            dropped += 1
+        dropped += graph.bypass(node, kept)
     return dropped
 
 

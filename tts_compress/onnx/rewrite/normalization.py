@@ -133,11 +133,7 @@ def cancel_transposes(graph: Graph) -> int:
     cancelled = 0
     for node in list(graph.nodes):
         if _is_turn(node):
-            before = _before(graph, node.input[0])
-            if before is not None and node.output[0] not in graph.outputs:
-                graph.remove(node)
-                graph.redirect(node.output[0], before)
-                cancelled += 1
+            cancelled += graph.bypass(node, _before(graph, node.input[0]))
         elif node.op_type in ELEMENTWISE and node.output[0] not in graph.outputs:
             _move(graph, node)
     return cancelled
