@@ -184,9 +184,12 @@ def _draw_dia(voice: Voice, text: str) -> Tensor:
 
 def _read_dia(voice: Voice, text: str, rows: Tensor) -> Tensor:
     inputs = _open_dia(voice, text)[2]
-    given = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    read = rows[None, :-1].contiguous()  # which the official code takes for granted
-    heard = voice.root(**given, decoder_input_ids=read, use_cache=False)
+    heard = voice.root(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        decoder_input_ids=rows[None, :-1].contiguous(),  # which the official code takes for granted
+        use_cache=False,
+    )
     scores: Tensor = heard.logits.transpose(0, 1)
     return scores
 
