@@ -12,7 +12,6 @@ from onnx import TensorProto
 
 from tests.texts import write_set
 from tts_compress.artifact import TrainingRecord
-from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
 from tts_compress.errors import ModelError, TextError, TTSCompressError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
@@ -224,12 +223,6 @@ def test_espeak_spells_kokoros_texts(make_kokoro: Callable[..., Path]) -> None:
     assert [spelled.get(number, "?") for number in ids[1:-1]] == [*"h?lˈo?."]
 
 
-def test_a_text_that_ends_espeak_is_a_text_error(make_kokoro: Callable[..., Path]) -> None:
-    pytest.importorskip("piper")
-    with pytest.raises(TextError, match="espeak-ng breaks down over"):
-        load(make_kokoro()).synthesize("a." * 500, seed=0)
-
-
 def test_a_voice_without_its_style_file_is_a_model_error(make_kokoro: Callable[..., Path]) -> None:
     path = make_kokoro()
     path.with_name("voices-v1.0.bin").unlink()
@@ -255,15 +248,6 @@ def test_styles_without_a_header_are_read_by_the_shape_that_the_contract_states(
     values[:-1].tofile(styles)
     with pytest.raises(ModelError, match="261119 values are no multiple of the 130560 of a voice"):
         load(f"contract:{path}")
-
-
-def test_commands_take_it_by_its_path(make_kokoro: Callable[..., Path], tmp_path: Path) -> None:
-    path, wav = str(make_kokoro()), str(tmp_path / "spoken.wav")
-    out = str(tmp_path / "out")
-    assert main(["synthesize", path, _IDS, "--speaker", "am_adam", "--output", wav]) == 0
-    assert main(["quantize", path, "--scheme", "int8-dynamic", "--output", out]) == 0
-    assert main(["inspect", out]) == 0
-    assert main(["synthesize", out, _IDS, "--output", str(tmp_path / "small.wav")]) == 0
 
 
 @pytest.mark.slow

@@ -151,15 +151,6 @@ def test_missing_empty_and_folder_are_refused(tmp_path: Path) -> None:
         read_torch_file(tmp_path)
 
 
-@_EVERY_EXAMPLE
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.pth"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"a\.pth"):
-        read_torch_file(path)
-
-
 _EVERY_DAMAGE = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=150
 )
