@@ -2,13 +2,11 @@
 
 import copy
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 from torch.nn.utils import parametrizations, weight_norm
 
 import tts_compress
@@ -151,34 +149,6 @@ def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
     other = prepare_qat(module, _recipe(), learned_ranges=learned).module
     other.load_state_dict(student.state_dict())
     assert torch.equal(other(IDS), student(IDS))
-
-
-def test_mixed_precision_trains(module: Speech) -> None:
-    student = prepare_qat(module, _recipe()).module
-    with torch.autocast("cpu", torch.bfloat16):
-        loss = student(IDS).square().mean()
-    loss.backward()
-    for parameter in student.parameters():
-        assert parameter.dtype == torch.float32
-        assert parameter.grad is not None
-        assert torch.isfinite(parameter.grad).all()
-
-
-def test_several_processes_train_it(module: Speech, tmp_path: Path) -> None:
-    """Every parameter takes part in every step, and buffers are sent around."""
-    alone = prepare_qat(module, _recipe(), learned_ranges=True).module
-    student = copy.deepcopy(alone)
-    distributed.init_process_group("gloo", f"file://{tmp_path}/meet", rank=0, world_size=1)
-    try:
-        together = DistributedDataParallel(student, gradient_as_bucket_view=True)
-        for _ in range(2):
-            for model in (together, alone):
-                model(IDS).square().mean().backward()
-    finally:
-        distributed.destroy_process_group()
-    for ours, theirs in zip(alone.parameters(), student.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)
-    assert torch.equal(alone(IDS), student(IDS))
 
 
 def test_damage_is_told_by_layer(module: Speech) -> None:
