@@ -51,18 +51,6 @@ def test_quantize_prints_json_and_overwrites_only_with_force(
     assert main([*arguments, "--force"]) == 0
 
 
-def test_force_never_replaces_a_directory_that_is_not_ours(
-    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    precious = tmp_path / "precious"
-    precious.mkdir()
-    (precious / "thesis.txt").write_text("years of work")
-    arguments = ["quantize", str(tiny_path), "--output", str(precious), "--force"]
-    assert main(arguments) == 2
-    assert "not ours" in capsys.readouterr().err
-    assert (precious / "thesis.txt").read_text() == "years of work"
-
-
 def _missing(tmp_path: Path, _: Path) -> list[str]:
     return ["quantize", str(tmp_path / "nothing.onnx"), "--output", str(tmp_path / "o")]
 

@@ -12,7 +12,6 @@ import pytest
 from onnx import numpy_helper
 
 from tts_compress.artifact import MANIFEST_NAME
-from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.blame import _values, find_blame
@@ -125,16 +124,3 @@ def test_a_candidate_without_a_manifest_is_refused_before_anything_is_spoken(
     onnx.checker.check_model(str(voice))
     with pytest.raises(ModelError, match="has no manifest"):
         evaluate(tiny, voice, suite=suite, options=options)
-
-
-def test_the_command_line_asks_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    asked = []
-
-    def noted(*_: object, options: EvaluationOptions, **__: object) -> None:
-        asked.append(options.blame)
-        raise ModelError("enough")
-
-    monkeypatch.setattr("tts_compress.evaluation.evaluate", noted)
-    common = ["evaluate", "a", "b", "--output", str(tmp_path)]
-    assert [main([*common, "--blame"]), main(common)] == [2, 2]
-    assert asked == [True, False]

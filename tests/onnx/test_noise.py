@@ -40,13 +40,6 @@ def test_mean_and_scale_of_the_operator_are_kept() -> None:
     np.testing.assert_allclose(found.reshape(-1), 3 + 0.5 * values)
 
 
-def test_element_type_of_the_operator_is_kept() -> None:
-    (found,) = _run(
-        feed_noise(_random(dtype=TensorProto.DOUBLE)), (1, 2, 3), n0=np.ones(6, np.float32)
-    )
-    assert found.dtype == np.float64
-
-
 def test_longer_graph_gets_the_same_noise_at_the_same_time() -> None:
     """A candidate that speaks a frame longer is still paired up to there."""
     fed = feed_noise(_random())

@@ -14,7 +14,6 @@ from tts_compress import compress, find_recipe
 from tts_compress.errors import QuantizationError, RecipeError
 from tts_compress.qat.fake_quantize import (
     DynamicFakeQuantize,
-    WeightFakeQuantize,
     disable_observer,
     switch_fake_quant,
 )
@@ -229,10 +228,3 @@ def test_observing_that_reaches_not_every_layer_is_refused() -> None:
         prepared.observing(),
     ):
         pass
-
-
-def test_a_layer_alone_is_a_module() -> None:
-    student = prepare_qat(nn.Linear(64, 8), _recipe()).module
-    assert student(torch.randn(2, 64)).shape == (2, 8)
-    assert isinstance(student, FakeQuantizedLayer)
-    assert isinstance(student.weight_fake_quant, WeightFakeQuantize)

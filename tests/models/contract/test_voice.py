@@ -13,7 +13,7 @@ from onnx import TensorProto
 from tests.texts import write_set
 from tts_compress.artifact import TrainingRecord
 from tts_compress.compression import compress, compress_trained
-from tts_compress.errors import ModelError, TextError, TTSCompressError
+from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.inspection.components import inspect_model, time_shares
 from tts_compress.models import load
@@ -156,11 +156,6 @@ def test_inputs_have_the_types_of_the_graph(
         "speed": kind,
     }
     assert len(voice.synthesize(_IDS, seed=0).samples) == 10 * 64
-
-
-def test_a_negative_seed_is_refused(make_vits: Callable[..., Path]) -> None:
-    with pytest.raises(TTSCompressError, match="seed -1 is negative"):
-        load(make_vits()).synthesize("Hello.", seed=-1)
 
 
 def test_noise_is_paired_and_can_be_left_out(make_vits: Callable[..., Path]) -> None:

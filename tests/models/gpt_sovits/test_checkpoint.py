@@ -37,25 +37,6 @@ _EVERY_EXAMPLE = settings(
 )
 
 
-@pytest.mark.parametrize("header", [b"PK", b"02", b"06"])
-def test_first_two_bytes_do_not_matter(
-    tmp_path: Path, save_official: Callable[..., Path], header: bytes
-) -> None:
-    wanted = torch.arange(5_000.0)
-    path = save_official(tmp_path / "a.pth", {"weight": {"w": wanted}}, header)
-    found = read_torch_file(path)
-    assert torch.equal(found["weight"]["w"], wanted)
-
-
-def test_upstreams_settings_become_dictionaries(
-    tmp_path: Path, save_official: Callable[..., Path], hparams: Callable[..., Any]
-) -> None:
-    values = {"train": {"betas": [0.8, 0.99]}, "model": {"gin": {"x": None}}, "name": "voice"}
-    path = save_official(tmp_path / "a.pth", {"config": hparams(values)})
-    assert b"utils" in path.read_bytes()  # it is pickled by upstream's name
-    assert read_torch_file(path) == {"config": values}
-
-
 def test_paths_of_either_system_become_text(
     tmp_path: Path, save_official: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
