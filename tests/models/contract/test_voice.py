@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 from onnx import TensorProto
 
@@ -52,31 +51,12 @@ _SYSTEMS = {
 _SCHEMES = [name for name in schemes_of("contract") if not find_scheme(name).trained]
 
 
-def test_kokoro_is_found_by_its_inputs_and_called_as_its_authors_do(
-    make_kokoro: Callable[..., Path],
-) -> None:
-    """Zeros around the ids, and the style of as many symbols, counted from one."""
-    path = make_kokoro()
-    voice: Any = load(path)
-    assert isinstance(load(path), GraphModel)
+def test_kokoro_is_found_by_its_inputs(make_kokoro: Callable[..., Path]) -> None:
+    """It is called as its authors do in the tests of clients."""
+    voice: Any = load(make_kokoro())
+    assert isinstance(voice, GraphModel)
     assert (voice.family, voice.sample_rate, voice.language) == ("contract", 24000, "en-us")
     assert dict(voice.speakers) == {"af_heart": 0, "am_adam": 1}
-    session = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions())
-    ids = [int(word) for word in _IDS.split()[1:]]
-    for speaker in ("af_heart", "am_adam"):
-        style = np.load(path.with_name("voices-v1.0.bin"))[speaker][len(ids) - 1]
-        [expected] = session.run(
-            None,
-            {
-                "tokens": np.array([[0, *ids, 0]], np.int64),
-                "style": style,
-                "speed": np.ones(1, np.float32),
-            },
-        )
-        spoken = voice.speaking_as(Speaking(speaker=speaker)).synthesize(_IDS, seed=0)
-        assert np.array_equal(spoken.samples, expected)
-        runtime = voice.speaking_as(Speaking(speaker=speaker)).open_runtime(threads=1)
-        assert np.array_equal(runtime.speak(_IDS).samples, expected)
 
 
 @pytest.mark.parametrize(
