@@ -176,7 +176,6 @@ def test_schemes_lists_every_scheme_with_its_families(
 
 
 def test_help_and_import_load_no_heavy_package() -> None:
-    """A slow `--help` is how command lines lose people; the heavy packages load when needed."""
     heavy = {"torch", "onnxruntime", "onnx", "numpy", "pydantic", "rich", "matplotlib"}
     program = (
         "import sys; from tts_compress.cli import command_parser; command_parser().format_help(); "

@@ -196,7 +196,6 @@ def test_modules_that_cannot_be_trained_are_refused(module: Speech) -> None:
 
 @pytest.mark.parametrize("scheme", ["int8-qat", "int4-weight-only"])
 def test_any_loop_trains_between_the_two_with_labels_of_its_own(scheme: str) -> None:
-    """Neither function was exported or on a page, so who had labels and a loss could not train."""
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 4))
     inputs = torch.randn(256, 64)
