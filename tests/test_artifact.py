@@ -120,17 +120,6 @@ def test_any_wrong_value_is_an_artifact_error_or_harmless(
         read_manifest(folder)
 
 
-@given(st.one_of(_json.map(json.dumps), st.text(max_size=50)))
-def test_any_text_that_is_no_manifest_is_refused(text: str) -> None:
-    with pytest.raises(ArtifactError):
-        Manifest.from_json(text)
-
-
-def test_deeply_nested_text_is_refused() -> None:
-    with pytest.raises(ArtifactError):
-        Manifest.from_json("[" * 5000 + "]" * 5000)
-
-
 def test_newer_format_asks_for_an_upgrade(manifest: Manifest) -> None:
     with pytest.raises(ArtifactError, match=r"format version 2; .* upgrade"):
         Manifest.from_json(replace(manifest, format_version=2).to_json())

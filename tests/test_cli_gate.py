@@ -69,31 +69,6 @@ def test_several_gate_files_are_all_asked(
     assert [row["gates"] for row in found["rows"]] == ["cost"] * 4 + [first] * _limits(first)
 
 
-@pytest.mark.parametrize("name", ["default", "strict"])
-def test_a_reference_that_is_not_understood_fails_and_says_why(
-    name: str, report: Callable[..., str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Although the candidate is as good as it."""
-    assert main(["gate", report(wer=0.62), "--gates", name]) == 1
-    assert (
-        ": nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
-        "than 50.0 %\n"
-    ) in capsys.readouterr().out
-    assert main(["gate", report(wer=0.62), "--gates", "cost"]) == 0
-
-
-def test_the_help_says_which_gates_there_are(capsys: pytest.CaptureFixture[str]) -> None:
-    """The help uses the words of the documents."""
-    with pytest.raises(SystemExit):
-        main(["gate", "--help"])
-    shown = " ".join(capsys.readouterr().out.split())
-    for words in (
-        "quality (words, fidelity, durations, health, damage)",
-        "`cost` judges size and speed",
-    ):
-        assert words in shown
-
-
 def test_summary_junit_and_annotations_are_written_whatever_the_verdict(
     report: Callable[..., str],
     tmp_path: Path,

@@ -8,7 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from tts_compress.config import data_file, data_names, read_table
-from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.suite import SuiteText, read_suite
 from tts_compress.families import family_names
 from tts_compress.recipes.formats import SCHEMES
@@ -136,11 +135,6 @@ def test_the_embedded_recognizer_scores_alike_by_both_normalizers(name: str) -> 
     other = suite.with_recognizer("whisper")
     assert (suite.normalizer, other.normalizer) == ("en-v1", "en-v2")
     assert [*map(suite.transcript, suite.utterances)] == [*map(other.transcript, suite.utterances)]
-
-
-@pytest.mark.parametrize("name", data_names("eval/gates"))
-def test_gates_parse(name: str) -> None:
-    assert read_gates(name) is not None
 
 
 def test_promised_sizes_of_sets_and_suites() -> None:

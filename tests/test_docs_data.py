@@ -141,5 +141,4 @@ def test_a_field_of_an_evaluation_on_the_api_page_is_one(field: str) -> None:
 
 @pytest.mark.parametrize("block", _BLOCKS, ids=str)
 def test_a_block_is_a_valid_file(block: Block, tmp_path: Path) -> None:
-    """The only page on Neural Compressor had a recipe that was refused with five problems."""
     _read(block.text, tmp_path)

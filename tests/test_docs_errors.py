@@ -121,7 +121,6 @@ def files(tiny_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_errors_of_commands_stand_on_the_page(
     typed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The page said that a missing voice needs an `.onnx.json`; the command said something else."""
     (expected,) = (line for line in _LINES if line.startswith(_COMMANDS[typed]))
     assert main(shlex.split(typed)) == 2
     (printed,) = capsys.readouterr().err.strip().splitlines()

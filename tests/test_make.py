@@ -97,7 +97,6 @@ def test_no_two_models_have_one_output(tmp_path: Path) -> None:
 
 
 def test_a_bare_graph_gets_its_arrays_and_is_not_asked_to_speak(tmp_path: Path) -> None:
-    """`onnx:` models could not be made: no way to give the arrays, and then an evaluation."""
     (quantize,) = _calls(tmp_path, "quantize", "MODEL=onnx:my net.onnx", "CALIBRATION=my feeds.npz")
     assert quantize[:2] == ["quantize", "onnx:my net.onnx"]
     assert quantize[quantize.index("--calibration") + 1] == "my feeds.npz"

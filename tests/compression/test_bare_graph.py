@@ -1,8 +1,6 @@
 """Any ONNX graph, calibrated on arrays: every scheme, odd operators, errors, the command line."""
 
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -225,19 +223,6 @@ def test_command_line(
     assert "no such input; the graph's inputs are mel" in capsys.readouterr().err
     assert main(["synthesize", target, "Hello.", "--output", str(tmp_path / "x.wav")]) == 2
     assert "speaks no texts" in capsys.readouterr().err
-
-
-def test_file_runs_in_plain_onnxruntime(vocoder: Path, feeds: Path, tmp_path: Path) -> None:
-    folder = compress(vocoder, "int8", calibration=feeds).save(tmp_path / "small")
-    program = """
-import sys, numpy, onnxruntime
-session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
-audio = session.run(None, {"mel": numpy.zeros((1, 12, 9), numpy.float32)})[0]
-assert "tts_compress" not in sys.modules
-assert audio.shape == (1, 1, 73) and numpy.isfinite(audio).all()
-"""
-    command = [sys.executable, "-c", program, str(folder / "vocoder.onnx")]
-    subprocess.run(command, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("form", ["qoperator", "qdq"])

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from tests.measures import snr_db
-from tests.texts import write_set
 from tests.told import Told
 from tts_compress.audio import Audio, read_wav
 from tts_compress.compression import compress
@@ -133,13 +132,16 @@ compress(voice, "int8", recipe=recipe).save({str(tmp_path / "again")!r})
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
-def test_another_seed_calibrates_on_other_noise(
+def test_another_seed_calibrates_on_other_noise_in_a_stage_until_the_end(
     compressed: Callable[[str], Path],
     tiny: GraphModel,
     quick_recipe: Callable[[str], Path],
     tmp_path: Path,
 ) -> None:
-    other = compress(tiny, "int8", recipe=quick_recipe("int8"), seed=1)
+    """After the last calibration text a large voice was silent for seven minutes."""
+    progress = _Stages()
+    other = compress(tiny, "int8", recipe=quick_recipe("int8"), seed=1, progress=progress)
+    progress.check()
     assert other.manifest is not None
     assert other.manifest.seed == 1
     saved = other.save(tmp_path / "other") / "tiny.onnx"
@@ -149,9 +151,8 @@ def test_another_seed_calibrates_on_other_noise(
 def test_input_is_not_modified_and_nothing_is_written(
     tiny_path: Path, quick_recipe: Callable[[str], Path]
 ) -> None:
-    before, progress, scheme = tiny_path.read_bytes(), _Stages(), "int8-weight-only"
-    small = compress(tiny_path, scheme, recipe=quick_recipe(scheme), progress=progress)
-    progress.check()
+    before, scheme = tiny_path.read_bytes(), "int8-weight-only"
+    small = compress(tiny_path, scheme, recipe=quick_recipe(scheme))
     assert tiny_path.read_bytes() == before
     assert sorted(p.name for p in tiny_path.parent.iterdir()) == ["tiny.onnx", "tiny.onnx.json"]
     with pytest.raises(ModelError, match=r"no file yet; call save\(\) first"):
@@ -161,10 +162,3 @@ def test_input_is_not_modified_and_nothing_is_written(
 def test_calibration_set_for_a_scheme_without_calibration_is_refused(tiny: GraphModel) -> None:
     with pytest.raises((SchemeError, RecipeError), match="needs no calibration set"):
         compress(tiny, "fp16", calibration="en")
-
-
-def test_a_stage_lasts_from_the_beginning_to_the_end(tiny_path: Path, tmp_path: Path) -> None:
-    """After the last calibration text a large voice was silent for seven minutes."""
-    progress, texts = _Stages(), write_set(tmp_path / "few.toml", ["Yes."])
-    compress(tiny_path, "int8-static", calibration=texts, progress=progress)
-    progress.check()

@@ -1,6 +1,5 @@
 """The limits promised for the embedded voice."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +10,6 @@ from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.mark.parametrize("scheme", ["int4-int8", "int8-static"])
-def test_a_scheme_speaks(demo: Path, quick_recipe: Callable[[str], Path], scheme: str) -> None:
-    """The next test asks more of `int8`, and `make test-processors` of schemes that it plays."""
-    assert demo.is_file()
-    small = compress(load("demo"), scheme, recipe=quick_recipe(scheme))
-    audio = small.synthesize("The quick brown fox.", seed=0)
-    assert np.isfinite(audio.samples).all()
-    assert audio.samples.std() > 0.01
 
 
 def test_int8_is_three_times_smaller_and_keeps_durations(demo: Path, tmp_path: Path) -> None:

@@ -112,7 +112,6 @@ def test_a_module_shares_what_is_not_compressed(module: Speech) -> None:
 
 
 def test_int8_with_batches_is_int8_static(module: Speech) -> None:
-    """The batches that anyone gives with `int8` were refused, without a word of `int8-static`."""
     batches = _calibration("int8-static")
     small = compress(module, "int8", calibration=batches)
     static = compress(module, "int8-static", calibration=batches)
@@ -275,7 +274,6 @@ def test_what_is_a_matter_of_graphs_is_refused(change: dict[str, Any]) -> None:
 
 
 def test_slow_arithmetic_is_announced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half precision on a processor without it is smaller and slower, and a user should know."""
     monkeypatch.setattr(environment, "_FEATURES", ("avx2",))
     for scheme, kind in (("fp16", "float16"), ("bf16", "bfloat16")):
         with pytest.warns(TTSCompressWarning, match=f"no {kind} arithmetic .* slower than FP32"):

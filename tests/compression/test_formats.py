@@ -84,14 +84,15 @@ def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str]
 
 
 def test_activations_in_16_bits_are_finer(
-    tiny: GraphModel, quick_recipe: Callable[[str], Path]
+    tiny: GraphModel, compressed: Callable[[str], Path], quick_recipe: Callable[[str], Path]
 ) -> None:
     """Weights alone are rounded; onnxruntime computes in FP32, and that is said."""
     scheme = "int8-static"
     recipe = find_recipe("piper", scheme, quick_recipe(scheme))
+    wide = compress(tiny, scheme, recipe=recipe.model_copy(update={"format": "qdq16"}))
+    forms: dict[str, Any] = {"qdq": load(compressed(scheme)), "qdq16": wide}
     wanted, distances = tiny.synthesize(_TEXT, seed=None), dict[str, float]()
-    for form in ("qdq", "qdq16"):
-        small: Any = compress(tiny, scheme, recipe=recipe.model_copy(update={"format": form}))
+    for form, small in forms.items():
         graph, counts = small.graph(), small.manifest.counts
         assert _codes(graph) == ({"UINT8"} if form == "qdq" else {"UINT16"})
         assert counts == count_operators(graph)

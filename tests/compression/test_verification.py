@@ -222,7 +222,6 @@ def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
 def test_quantize_says_what_was_multiplied_in_which_arithmetic(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It said that weights are multiplied in float16; on x86, onnxruntime casts them to FP32."""
     onnx.save(_vocoder(17), tmp_path / "vocoder.onnx")
     command = ["quantize", f"onnx:{tmp_path / 'vocoder.onnx'}", "--scheme", "fp16", "--no-time"]
     assert main([*command, "--output", str(tmp_path / "small")]) == 0
@@ -307,7 +306,6 @@ def test_inputs_beyond_reason_are_not_made_up(tmp_path: Path, size: int) -> None
 
 @pytest.mark.parametrize("scheme", ["fp16", "int8"])
 def test_layers_whose_results_nothing_reads_are_left_out(tmp_path: Path, scheme: str) -> None:
-    """They were decided about, and missing in the finished graph: "please report this voice"."""
     model = _vocoder(17)
     weight = numpy_helper.from_array(np.ones((32, 32, 8), np.float32), "dead.weight")
     model.graph.initializer.append(weight)

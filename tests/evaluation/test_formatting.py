@@ -29,22 +29,27 @@ def test_what_is_no_number_is_not_available(value: float | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "text"),
-    [(0.004, "+0.4 points"), (-0.009, "\u22120.9 points"), (0.0, "0.0 points")],
+    ("written", "text"),
+    [
+        (formatting.points(0.004), "+0.4 points"),
+        (formatting.points(-0.009), "\u22120.9 points"),
+        (formatting.points(-0.0001), "0.0 points"),  # `-0.0` would read as an improvement
+        (formatting.decibels(-0.01), "0.0 dB"),
+        (formatting.interval((-0.009, 0.018)), "\u22120.9 \u2026 +1.8"),
+        (formatting.interval((-0.009, math.nan)), formatting.MISSING),
+        (formatting.milliseconds(0.004), "0.00 ms"),
+        (formatting.milliseconds(9.99), "9.99 ms"),
+        (formatting.milliseconds(66.9), "66.9 ms"),
+        (formatting.milliseconds(208.4), "208 ms"),
+        (formatting.milliseconds(1500), "1.50 s"),
+        (formatting.bytes_of(0), "0 bytes"),
+        (formatting.bytes_of(2_500), "2.5 kB"),
+        (formatting.bytes_of(63_201_294), "63.2 MB"),
+        (formatting.bytes_of(4e9), "4.0 GB"),
+    ],
 )
-def test_a_difference_of_shares_has_a_sign_and_is_in_points(share: float, text: str) -> None:
-    assert formatting.points(share) == text
-
-
-def test_what_rounds_to_zero_has_no_sign() -> None:
-    """`-0.0` would read as an improvement."""
-    assert formatting.points(-0.0001) == "0.0 points"
-    assert formatting.decibels(-0.01) == "0.0 dB"
-
-
-def test_an_interval_is_in_points_and_not_available_when_half_of_it_is() -> None:
-    assert formatting.interval((-0.009, 0.018)) == "\u22120.9 \u2026 +1.8"
-    assert formatting.interval((-0.009, math.nan)) == formatting.MISSING
+def test_a_number_has_its_sign_digits_and_unit(written: str, text: str) -> None:
+    assert written == text
 
 
 @pytest.mark.parametrize(
@@ -85,21 +90,6 @@ def test_the_interval_of_a_ratio_is_that_of_the_number_in_words(
     ratio: float | None, interval: tuple[float, float] | None, text: str
 ) -> None:
     assert formatting.times_interval(ratio, interval) == text
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0.004, "0.00 ms"), (9.99, "9.99 ms"), (66.9, "66.9 ms"), (208.4, "208 ms"), (1500, "1.50 s")],
-)
-def test_a_time_has_about_three_digits(value: float, text: str) -> None:
-    assert formatting.milliseconds(value) == text
-
-
-@pytest.mark.parametrize(
-    ("count", "text"), [(0, "0 bytes"), (2_500, "2.5 kB"), (63_201_294, "63.2 MB"), (4e9, "4.0 GB")]
-)
-def test_bytes_are_in_powers_of_ten(count: float, text: str) -> None:
-    assert formatting.bytes_of(count) == text
 
 
 @given(st.text(), st.integers(1, 50))

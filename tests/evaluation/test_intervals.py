@@ -40,18 +40,6 @@ _ROWS = st.lists(
 )
 
 
-def _slow_interval(differences: list[int], tokens: list[int]) -> tuple[float, float]:
-    """The same without vectors and with other random numbers."""
-    random = np.random.default_rng(99)
-    deltas = []
-    for _ in range(4_000):
-        chosen = [int(random.integers(len(tokens))) for _ in tokens]
-        deltas.append(sum(differences[i] for i in chosen) / sum(tokens[i] for i in chosen))
-    deltas.sort()
-    left = round(4_000 * expanded_tail(len(tokens)))
-    return deltas[left], deltas[-left - 1]
-
-
 @settings(max_examples=30)
 @given(_ROWS)
 def test_identical_edits_have_no_difference_and_no_spread(rows: list[tuple[int, int, int]]) -> None:
@@ -77,14 +65,6 @@ def test_the_interval_contains_the_difference_and_mirrors(rows: list[tuple[int, 
     assert swapped.interval is not None
     assert found.interval[0] <= found.delta <= found.interval[1]
     assert found.interval == pytest.approx((-swapped.interval[1], -swapped.interval[0]), abs=1e-12)
-
-
-def test_agrees_with_a_plain_implementation() -> None:
-    """Another way to the same limits, up to the noise of resampling."""
-    random = np.random.default_rng(3)
-    differences, tokens = random.integers(-2, 4, 30), random.integers(4, 14, 30)
-    slow = _slow_interval(differences.tolist(), tokens.tolist())
-    assert paired_interval(differences, tokens) == pytest.approx(slow, abs=0.006)
 
 
 def test_agrees_with_scipy() -> None:
@@ -128,19 +108,6 @@ def test_many_comparisons_are_each_as_if_alone() -> None:
     together = paired_intervals(differences, tokens)
     for row, ends in enumerate(together):
         assert tuple(ends) == paired_interval(differences[row], tokens[row])
-
-
-def test_covers_the_true_difference_about_as_often_as_it_says() -> None:
-    """Most 95 % intervals of samples of 60 texts hold the population's difference."""
-    random = np.random.default_rng(5)
-    held = 0
-    for _ in range(120):
-        tokens = random.integers(5, 12, 60)
-        # One more error in a tenth of the words, on average.
-        differences = random.binomial(tokens, 0.2) - random.binomial(tokens, 0.1)
-        low, high = paired_interval(differences, tokens)
-        held += low <= 0.1 <= high
-    assert 0.88 <= held / 120 <= 1.0
 
 
 def test_a_direction_takes_five_texts_that_differ() -> None:
@@ -204,12 +171,6 @@ def test_seeds_of_one_text_stay_together() -> None:
     assert single.interval is not None
     assert independent is not None
     assert independent[1] - independent[0] < 0.7 * (single.interval[1] - single.interval[0])
-
-
-def test_the_same_data_give_the_same_interval() -> None:
-    """A report can be reproduced."""
-    differences, tokens = np.arange(-3, 9), np.full(12, 9)
-    assert paired_interval(differences, tokens) == paired_interval(differences, tokens)
 
 
 def test_pairs_have_the_same_transcript() -> None:
@@ -285,13 +246,6 @@ def test_the_interval_covers_processes_and_texts(
     assert 930 <= held <= 985
 
 
-def test_the_interval_of_a_ratio_holds_the_true_speed_about_as_often_as_it_says() -> None:
-    """This holds on a disturbed machine too: both models are affected, as they take turns."""
-    intervals = [compare_times(*_times(seed, (8, 5), 1.6))[1] for seed in range(100)]
-    held = sum(i is not None and i[0] <= 1.6 <= i[1] for i in intervals)
-    assert 88 <= held <= 100
-
-
 def test_runs_are_pairs() -> None:
     """The same times in another order are weaker evidence."""
     reference, candidate = _times(3, (8, 5), 1.6)
@@ -339,7 +293,7 @@ def test_none_of_many_is_below_a_rate(utterances: int, bound: float) -> None:
     assert rate_bound([False] * utterances, [n // 3 for n in range(utterances)]) == found
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 24), (3, 72), (50, 60)])
+@pytest.mark.parametrize(("count", "size"), [(1, 24), (3, 72), (50, 60), (72, 72)])
 def test_independent_utterances_have_the_interval_of_clopper_and_pearson(
     count: int, size: int
 ) -> None:
@@ -348,12 +302,6 @@ def test_independent_utterances_have_the_interval_of_clopper_and_pearson(
     assert high == pytest.approx(_bound(count, size, 0.025), rel=1e-6)
     assert low == pytest.approx(1 - _bound(size - count, size, 0.025), rel=1e-6)
     assert rate_bound(hits, range(size)) == pytest.approx(_bound(count, size, 0.05), rel=1e-6)
-
-
-def test_all_utterances_are_as_certain_as_none() -> None:
-    low, high = rate_interval([True] * 72, [n // 3 for n in range(72)])
-    assert high == 1.0
-    assert low == pytest.approx(1 - _bound(0, 72, 0.025))
 
 
 def test_seeds_that_agree_count_little_more_than_their_text() -> None:
@@ -395,15 +343,5 @@ def test_paired_events_by_hand() -> None:
     after = [True] * 7 + [False] + [True] * 9
     assert paired_test(before, after) == pytest.approx(float(Fraction(2 * (1 + 8), 2**8)))
     assert paired_test(after, before) == paired_test(before, after)
-
-
-def test_models_without_a_difference_are_alike() -> None:
     assert paired_test([True, False], [True, False]) == 1.0
     assert paired_test([True, False], [False, True]) == 1.0
-
-
-def test_paired_events_raise_few_false_alarms() -> None:
-    random = np.random.default_rng(5)
-    both = random.random((2, 1000, 100)) < 0.1
-    alarms = np.mean([paired_test(*pair) <= 0.05 for pair in both.transpose(1, 0, 2).tolist()])
-    assert alarms <= 0.06

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import tts_compress
 from tts_compress import EvaluationOptions, ModuleEvaluation, compress, evaluate
 from tts_compress.errors import EvaluationError, ModelError, RecipeError
 
@@ -122,9 +121,3 @@ def test_modules_that_do_not_return_the_same_are_refused() -> None:
         broken.bias[0] = torch.nan
     with pytest.raises(EvaluationError, match="not finite on one side only"):
         evaluate(net, broken, batches=[torch.ones(2, 4)], options=_QUICK)
-
-
-def test_one_word_for_one_thing() -> None:
-    """Python's `check` judged reports, the command line's asks which runtimes play a model."""
-    assert "gate" in tts_compress.__all__
-    assert "check" not in tts_compress.__all__

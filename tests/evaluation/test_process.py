@@ -6,7 +6,6 @@ import mmap
 import os
 import re
 import sys
-import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from types import SimpleNamespace
@@ -113,10 +112,8 @@ def test_a_worker_that_does_not_answer_is_stopped(
         worker.ask("open_runtime", threads=1, warm=True)
         # Loading had its time; on a busy machine half a second would not do for that.
         worker._timeout_s = 0.5
-        start = time.monotonic()
         with pytest.raises(EvaluationError, match="did not answer 'speak' within"):
             worker.ask("speak", text="hi")
-    assert time.monotonic() - start < 300
 
 
 def test_a_model_that_cannot_be_loaded_is_one_error(options: EvaluationOptions) -> None:

@@ -102,7 +102,6 @@ def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_pat
 def test_single_renderings_with_other_noise_have_no_distortion(
     spoken: dict[str, Audio], tiny: GraphModel
 ) -> None:
-    """Piper's program draws new noise each time; that was said to be worse than a telephone."""
     after = {name: tiny.synthesize(text, seed=1) for name, text in _WORDS.items()}
     report = evaluate_audio(spoken, after, _WORDS, options=_SILENT_EARS)
     assert report.distortion is None

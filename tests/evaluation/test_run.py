@@ -218,7 +218,6 @@ def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     fast_options: EvaluationOptions,
     untimed: None,  # noqa: ARG001
 ) -> None:
-    """Twelve spellings of three sentences had an interval, as if they were twelve sentences."""
     signs = (".", "!", "?", ",")
     texts = [f"{one.text.rstrip('.')}{sign}" for one in small_suite.utterances for sign in signs]
     spelled = [SuiteText(text=text, spoken=text.replace("2", "two")) for text in texts]
@@ -364,7 +363,6 @@ def test_an_original_that_changed_since_it_was_compressed_is_told(
     shortest_suite: Suite,
     fast_options: EvaluationOptions,
 ) -> None:
-    """An original with noise on its weights passed every gate as the reference of its artifact."""
     reference, small = fake_spec("voice"), fake.load(fake_spec("small", gain=0.9))
     source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64)
     small.manifest = SimpleNamespace(scheme="int8", source=source, layers=())

@@ -13,7 +13,6 @@ from onnx import numpy_helper
 
 from tests.evaluation.subjects import make_subject
 from tts_compress.audio import audio_sha256
-from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.result import Evaluation
@@ -227,11 +226,3 @@ def test_a_damaged_row_of_the_embedding_is_the_worst_speaker_of_a_piper_voice(
     ]
     found_audio = [p["audio"] for p in pieces if (p["speaker"], p["seed"]) == ("ben", 0)]
     assert found_audio == 2 * [audio_sha256(spoken)]
-
-
-def test_the_command_refuses_an_unknown_speaker(
-    choir_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["evaluate", str(choir_path), str(choir_path), "--output", str(tmp_path / "o")]
-    assert main([*arguments, "--speaker", "dora"]) == 2
-    assert "no speaker 'dora'; known: anna, ben, cleo" in capsys.readouterr().err

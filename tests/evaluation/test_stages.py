@@ -64,16 +64,6 @@ def test_only_what_is_missing_is_spoken(
     assert audio_sha256(before) == audio_sha256(read_wav(wav))
 
 
-def test_another_model_shares_nothing(
-    store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
-) -> None:
-    """Results of a model that was replaced under its name are not taken over."""
-    _speak(store, model, _jobs(model), fast_options, stage="s")
-    other = replace(model, fingerprint="e" * 64)
-    _speak(store, other, _jobs(other), fast_options, stage="s")
-    assert len(_spoken(log)) == 8
-
-
 def test_what_was_spoken_before_a_failure_is_kept(
     store: Store, fake_spec: Callable[..., str], fast_options: EvaluationOptions
 ) -> None:

@@ -102,12 +102,6 @@ def test_other_seeds_are_checked_like_a_file(
         _read(tmp_path, _SUITE).with_seeds(seeds)
 
 
-@pytest.mark.parametrize("name", ["en-quick", "en-full"])
-def test_shipped_suites_read(name: str) -> None:
-    """The shipped files keep to the rules."""
-    assert name == read_suite(name).name
-
-
 def test_ids_need_no_origin_and_nobody_to_hear_them(tmp_path: Path) -> None:
     """There is nothing to state of them, nor a word to understand."""
     texts = '{ text = "ids: 5 12/1 7" }, { text = "8 9" }'

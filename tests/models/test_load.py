@@ -13,8 +13,6 @@ from typing import Any
 
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.families import Family, accepted_specs, families
@@ -100,17 +98,6 @@ def test_spec_that_names_nothing_is_a_model_error(
         load(spec)
 
 
-@given(st.text(max_size=20).filter(lambda text: "demo" not in text and "/" not in text))
-def test_any_text_is_a_model_error(text: str) -> None:
-    with pytest.raises(ModelError):
-        load(f"no such folder/{text}")
-
-
-def test_message_names_what_is_accepted() -> None:
-    with pytest.raises(ModelError, match=r"voice\.mp3.*'demo'.*\.onnx.*\.ckpt.*artifact"):
-        load("voice.mp3")
-
-
 def test_folder_without_manifest_is_refused(voice_copy: Path) -> None:
     with pytest.raises(ModelError, match=r"no manifest\.json"):
         load(voice_copy.parent)
@@ -127,14 +114,6 @@ def test_graph_that_is_no_voice_is_refused(voice_copy: Path) -> None:
     model.graph.input[0].name = "pixels"
     onnx.save(model, voice_copy)
     with pytest.raises(ModelError, match=r"not a Piper voice: its inputs are .*pixels"):
-        load(voice_copy).synthesize("Hello.", seed=0)
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.1, 0.5, 0.9, 0.999])
-def test_truncated_voice_is_refused(voice_copy: Path, share: float) -> None:
-    content = voice_copy.read_bytes()
-    voice_copy.write_bytes(content[: int(share * len(content))])
-    with pytest.raises(ModelError, match=r"tiny\.onnx"):
         load(voice_copy).synthesize("Hello.", seed=0)
 
 
@@ -204,10 +183,6 @@ def test_a_folder_of_a_systems_name_suggests_a_spec(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(ModelError, match=rf"no manifest\.json; give 'parler-tts:{folder}'"):
         load(folder)
-
-
-def test_the_accepted_forms_are_short_enough_to_read() -> None:
-    assert len(accepted_specs()) < 350
 
 
 @pytest.mark.parametrize(

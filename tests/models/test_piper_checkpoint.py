@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
 from tts_compress.models import load
@@ -121,15 +119,6 @@ def test_truncated_file_is_refused(
     content = tiny_checkpoint.read_bytes()
     with pytest.raises(ModelError, match=r"voice\.ckpt"):
         load(write(content[: int(len(content) * share)]))
-
-
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=50
-)
-@given(st.binary(max_size=100))
-def test_random_bytes_are_refused(write: Callable[[Any], Path], content: bytes) -> None:
-    with pytest.raises(ModelError):
-        load(write(content))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError, TextError, TTSCompressError
@@ -107,16 +107,3 @@ def test_any_wrong_value_is_our_own_error(
             assert voice.describe()
             assert voice.sample_rate > 0
             assert list(voice.calibration_calls(["Hello."], seed=0))
-
-
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
-@given(st.text(max_size=60))
-def test_any_text_as_configuration_is_a_model_error(
-    tiny_path: Path, tmp_path: Path, text: str
-) -> None:
-    path = tmp_path / "tiny.onnx"
-    with contextlib.suppress(FileExistsError):
-        path.symlink_to(tiny_path)
-    path.with_name("tiny.onnx.json").write_bytes(text.encode())
-    with pytest.raises(ModelError):
-        load(path)

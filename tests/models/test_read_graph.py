@@ -29,10 +29,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_sound_file_is_read(file: Path) -> None:
-    assert len(read_graph(file).graph.node) == 1
-
-
 def test_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"no file '.*nothing\.onnx'"):
         read_graph(tmp_path / "nothing.onnx")
@@ -89,12 +85,6 @@ def test_infinities_that_nothing_multiplies_are_read(tmp_path: Path, value: floa
     """Masks of attention hold -inf, and bounds of a clip both."""
     onnx.save(_model(np.array([1.0, value], np.float32)), tmp_path / "voice.onnx")
     assert len(read_graph(tmp_path / "voice.onnx").graph.node) == 1
-
-
-def test_nan_is_refused_where_nothing_multiplies_it(tmp_path: Path) -> None:
-    onnx.save(_model(np.array([1.0, np.nan], np.float32)), tmp_path / "voice.onnx")
-    with pytest.raises(ModelError, match="weight 'w' has values that are not finite"):
-        read_graph(tmp_path / "voice.onnx")
 
 
 def _outside(folder: Path, location: str) -> Path:

@@ -234,13 +234,6 @@ def test_what_is_missing_to_read_it_is_named(toy: _Toy) -> None:
         model.components()
 
 
-def test_noise_is_chosen_by_the_seed_whatever_was_drawn_before(toy: _Toy) -> None:
-    first, again, other, none = (toy.synthesize("a", seed=seed).samples for seed in (1, 1, 2, None))
-    np.testing.assert_array_equal(first, again)
-    assert not np.array_equal(first, other)
-    assert np.ptp(none) == 0
-
-
 @pytest.mark.usefixtures("_threads")
 def test_the_runtime_speaks_by_the_options_on_the_threads(toy: _Toy) -> None:
     runtime = toy.with_options(_Options(samples=5)).open_runtime(threads=1)

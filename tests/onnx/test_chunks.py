@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _REACH = 9
 """Samples on either side that the last layer of a small graph reads."""
 
-_TEXTS = ("Hi.", "Good day to you.", "The quick brown fox jumps over the lazy dog, and runs away.")
+_TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and runs away.")
 
 
 @pytest.fixture
@@ -63,13 +63,13 @@ def _spoken(voice: Any, model: onnx.ModelProto) -> Iterator[Any]:
 
 
 @pytest.mark.usefixtures("short")
-@pytest.mark.parametrize("name", ["tiny", "choir", "int8", "int8-dynamic"])
+@pytest.mark.parametrize("name", ["choir", "int8", "int8-dynamic"])
 def test_every_sample_is_that_of_the_whole(
     request: pytest.FixtureRequest, compressed: Callable[[str], Path], name: str
 ) -> None:
-    """An original, one with speakers, integers of fixed ranges, and integers of dynamic ones."""
-    original = name in {"tiny", "choir"}
-    voice: Any = load(request.getfixturevalue(f"{name}_path") if original else compressed(name))
+    """An original with speakers, integers of fixed ranges, and integers of dynamic ones."""
+    original = name == "choir"
+    voice: Any = load(request.getfixturevalue("choir_path") if original else compressed(name))
     whole = voice.graph()
     looped = voice.in_chunks("", whole, voice.two_calls(""))
     assert len(_loops(looped)) == 1

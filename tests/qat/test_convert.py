@@ -175,16 +175,3 @@ def test_what_is_not_finite_is_never_converted(
         dict(student.module.named_parameters())[part].view(-1)[0] = torch.inf
     with pytest.raises(QuantizationError, match=f"'{part}' is not finite: training went wrong"):
         convert_qat(student)
-
-
-def test_training_brings_it_nearer(make_generator: Callable[..., nn.Module]) -> None:
-    """Four bits on inputs that were not trained on: 60 steps gain more than 1 dB."""
-    teacher = make_generator(bands=64, channels=64)
-    with torch.inference_mode():
-        expected = teacher(_mel(99))
-    found = []
-    for steps in (0, 60):
-        small = convert_qat(_trained(teacher, "int4-weight-only", steps=steps)).root
-        with torch.inference_mode():
-            found.append(snr_db(expected.numpy(), small(_mel(99)).numpy()))
-    assert found[1] > found[0] + 1

@@ -163,15 +163,6 @@ def test_training_ends_early_where_nothing_gets_better(
     assert read_log(tmp_path)[-1]["step"] == 12
 
 
-def test_best_is_kept_where_it_gets_worse_again(
-    toy: Any, options: Callable[..., TrainingOptions]
-) -> None:
-    """A loss that changes its sign from some update on."""
-    task = _altered(toy.make_task(), lambda loss, call: loss if call <= 96 else -loss)
-    trained = toy.train(task, TrainingRun(options=options(steps=72, averaging=0.0)))
-    assert 0 < trained.record.steps < 72
-
-
 @pytest.mark.parametrize("problem", [math.nan, math.inf])
 def test_one_bad_loss_costs_half_the_learning_rate(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path, problem: float

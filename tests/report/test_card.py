@@ -238,33 +238,21 @@ def test_an_artifact_and_its_card_are_one_commit(artifact: Path, use: Callable[.
         assert len(hub.commits) == 2
 
 
-def test_a_hub_that_refuses_is_one_line(
-    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_hub_that_refuses_or_is_not_there_is_one_line(
+    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str], is_there: bool
 ) -> None:
-    """Nothing of the client's traceback, and no request that writes."""
+    """No request writes; the client's error of the network was an internal error."""
     (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
     with serve() as hub:
+        if not is_there:
+            hub.url = "http://127.0.0.1:1"
         use(hub, known=False)
         assert main(["push", str(artifact), "me/voice"]) == 2
-        printed = capsys.readouterr().err
+        (printed,) = capsys.readouterr().err.splitlines()
         assert printed.startswith("tts-compress: cannot publish 'me/voice': ")
-        assert len(printed.splitlines()) == 1
-        assert hub.requests == ["POST /api/repos/create"]
-
-
-def test_a_hub_that_is_not_there_is_one_line(
-    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The client's error of the network is no `OSError`: it was an internal error."""
-    (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
-    nowhere = Hub()
-    nowhere.url = "http://127.0.0.1:1"
-    use(nowhere)
-    assert main(["push", str(artifact), "me/voice"]) == 2
-    printed = capsys.readouterr().err
-    assert printed.startswith("tts-compress: cannot publish 'me/voice': ")
-    assert "and the network" in printed
-    assert len(printed.splitlines()) == 1
+        assert "and the network" in printed
+        assert hub.requests == ["POST /api/repos/create"] * is_there
 
 
 @pytest.mark.parametrize("name", ["README.md", "manifest.json", "voice.onnx.json"])

@@ -197,7 +197,6 @@ def test_annotations_are_one_line_for_each_failed_gate(
 
 
 def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered) -> None:
-    """`signal.snr_db: 13.386 >= 20` read as a false equation, without a unit or a next step."""
     worst = {"signal.snr_db": 13.386, "utterances.3.log_mel_distance_db": 9.0}
     hurt = altered(worst)
     line = result_line(_judge(hurt, signal__snr_db=20.0).rows[0], hurt)

@@ -13,7 +13,7 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import render_html, summary_rows, summary_table
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.summary import cautions, terms, verdict
+from tts_compress.report.summary import cautions, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -242,20 +242,6 @@ def test_a_speed_differs_only_where_its_interval_excludes_one(
     assert found.latency.trend == trend
 
 
-@pytest.mark.parametrize("ratio", [0.97, 1.02])
-def test_what_noise_may_have_done_is_neither_good_nor_bad(altered: Altered, ratio: float) -> None:
-    """A busy machine makes a voice neither slow nor fast."""
-    found = altered({"latency.ratio": ratio, "latency.interval": (0.9, 1.04)})
-    assert cautions(found) == []
-    assert {row.label: row.trend for row in summary_rows(found)}["Latency, mean"] == "same"
-
-
-def test_the_pages_say_what_the_mean_and_its_interval_are(evaluation: Evaluation) -> None:
-    for page in (render_markdown(evaluation), render_html(evaluation)):
-        assert "geometric mean of all timed runs" in page
-        assert "95 % interval over processes and" in page
-
-
 def test_first_sound_and_memory_stand_beside_size_and_speed(evaluation: Evaluation) -> None:
     """A report of before the first sound was measured has none."""
     figures = evaluation.model_copy(update={"first_audio": evaluation.latency}).headline()
@@ -295,21 +281,6 @@ def test_the_rows(torch_evaluation: Evaluation, evaluation: Evaluation) -> None:
         ("KL divergence", "", "0.00094 nats", "per token, reading the same tokens"),
         ("Logit distance", "", "2.6 %", "of the reference's scores, RMS"),
     ]
-
-
-def test_they_are_on_the_page_in_markdown_and_in_the_terminal(torch_evaluation: Evaluation) -> None:
-    """With what they mean."""
-    console = Console(width=200)
-    with console.capture() as capture:
-        console.print(summary_table(torch_evaluation))
-    markdown, page = render_markdown(torch_evaluation), render_html(torch_evaluation)
-    for text in (capture.get(), markdown, page):
-        for word in ("Token agreement", "0.00094 nats", "97.4 %"):
-            assert word in text
-    assert list(terms(torch_evaluation))[-1].startswith("Token agreement")
-    for meaning in terms(torch_evaluation).values():
-        assert meaning in " ".join(markdown.split())
-    assert "<dt>Token agreement, KL divergence, logit distance</dt><dd>Both language" in page
 
 
 def test_they_survive_the_disk_and_older_reports_have_none(

@@ -33,28 +33,15 @@ if TYPE_CHECKING:
 finite = st.floats(allow_nan=False, allow_infinity=False)
 
 
-def test_three_files_are_written_and_nothing_else_is_left(
-    evaluation: Evaluation, tmp_path: Path
-) -> None:
-    target = tmp_path / "not" / "yet"
-    assert write_report(evaluation, target) == target
-    names = sorted(path.name for path in target.iterdir())
-    assert names == ["report.html", "report.json", "report.md"]
-
-
-def test_writing_again_replaces_the_report(
+def test_three_files_replace_those_of_before_and_are_read_by_file_or_directory(
     evaluation: Evaluation, altered: Altered, tmp_path: Path
 ) -> None:
-    write_report(altered({"size.ratio": 1.0}), tmp_path)
-    write_report(evaluation, tmp_path)
-    assert read_report(tmp_path) == evaluation
-
-
-def test_a_report_is_read_from_its_file_or_its_directory(
-    evaluation: Evaluation, report: Path
-) -> None:
-    assert read_report(report) == evaluation
-    assert read_report(report / "report.json") == evaluation
+    target = tmp_path / "not" / "yet"
+    for written in (altered({"size.ratio": 1.0}), evaluation):
+        assert write_report(written, target) == target
+        names = sorted(path.name for path in target.iterdir())
+        assert names == ["report.html", "report.json", "report.md"]
+    assert read_report(target) == read_report(target / "report.json") == evaluation
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)

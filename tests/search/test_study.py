@@ -62,8 +62,6 @@ def test_a_study_goes_on_and_is_complete(tmp_path: Path) -> None:
 def test_searches_of_other_groups_or_formats_share_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With other `--groups` every point was the old groups', and what they lack became FP32."""
-
     def name(space: Space, **settings: Any) -> str:
         names: list[str] = []
         monkeypatch.setattr(searching, "explore", lambda *given: names.append(given[-2]))

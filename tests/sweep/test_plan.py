@@ -91,7 +91,6 @@ def test_voices_of_one_name_are_told_apart() -> None:
 def test_a_family_has_its_environment(
     tmp_path: Path, write_plan: Callable[..., Path], demo: Path
 ) -> None:
-    """A voice that is named by its path, or by no family, had the one that runs the sweep."""
     for path in (demo, demo.with_name(f"{demo.name}.json")):
         shutil.copy(path, tmp_path / path.name.replace("demo", "mine"))
     voices = ["demo", "mine.onnx", "piper:mine.onnx", "f5-tts:x", "parler-tts:x", "none.onnx"]

@@ -117,7 +117,6 @@ def _ours() -> Any:
     ],
 )
 def test_what_another_quantizer_left_is_named(make: Callable[[], Any], told: str) -> None:
-    """Errors spoke of forward hooks, of no weights or of torch's dispatch, or there was none."""
     net = make()
     with pytest.raises(QuantizationError, match=told) as caught:
         compress(net, "int8-dynamic")

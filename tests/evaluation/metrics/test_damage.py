@@ -87,19 +87,6 @@ def test_one_more_pause_is_found_beside_one_of_the_reference() -> None:
     assert _found(once, pause(once)) == {"pause", "length"}
 
 
-def test_what_nobody_hears_is_left_alone() -> None:
-    """Sixteen bits, a hiss 50 dB below the voice, 2 dB softer, half a millisecond late."""
-    clean = make_speech()
-    hiss = 3e-4 * np.random.default_rng(2).standard_normal(len(clean.samples))
-    for other in (
-        np.round(clean.samples * 32767) / 32767,
-        clean.samples + hiss,
-        clean.samples * 0.8,
-        np.roll(clean.samples, RATE // 2000),
-    ):
-        assert not _found(clean, changed(clean, other))
-
-
 def test_other_syllables_are_no_fault() -> None:
     assert not [kind for kind, _ in FAULTS if _has(kind, make_speech(), make_speech(7))]
 
@@ -192,14 +179,6 @@ def test_hiss_in_a_single_silence_is_found(assets: Path, voice: str) -> None:
         other = changed(audio, (0.89 * audio.samples, np.roll(audio.samples, 5))[place % 2])
         assert not _has("hiss", audio, other), place
         assert place > 1 or not _found(audio, other), place
-
-
-def test_the_demo_voice_is_not_damaged(demo: Path) -> None:
-    voice = load(demo)
-    silence = Audio(samples=np.zeros(10, np.float32), sample_rate=voice.sample_rate)
-    for seed, text in enumerate(("A barefoot boy chased the chickens.", "Open the door, please.")):
-        spoken = voice.synthesize(text, seed=seed)
-        assert not [kind for kind, _ in FAULTS if _has(kind, silence, spoken)]
 
 
 _SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)

@@ -62,9 +62,13 @@ def test_equal_answers_do_not_differ() -> None:
     assert found.latent_distance == 0.0
 
 
-@pytest.mark.parametrize("bias", [-1.0, 1.0])
-def test_a_bias_of_one_nat_is_always_found(bias: float) -> None:
-    """In 100 of 100 draws of 24 texts; the issue's bar for heads that decide the end."""
+@pytest.mark.parametrize(
+    ("bias", "least", "most"), [(-1.0, 100, 100), (0.0, 0, 12), (1.0, 100, 100)]
+)
+def test_a_bias_of_one_nat_is_always_found_and_rounding_alone_rarely(
+    bias: float, least: int, most: int
+) -> None:
+    """In 100 draws of 24 texts; 5 alarms are expected, and more in one series of a hundred."""
     detected = 0
     for seed in range(100):
         rng = np.random.default_rng(seed)
@@ -72,20 +76,8 @@ def test_a_bias_of_one_nat_is_always_found(bias: float) -> None:
         found = compare_answers((each, _rounded(rng, each, bias)) for each in before)
         assert found.stop_shift_interval is not None
         low, high = found.stop_shift_interval
-        detected += low > 0 if bias > 0 else high < 0
-    assert detected == 100
-
-
-def test_rounding_alone_raises_few_alarms() -> None:
-    alarms = 0
-    for seed in range(100):
-        rng = np.random.default_rng(1000 + seed)
-        before = [_answers(rng, int(rng.integers(40, 120))) for _ in range(24)]
-        found = compare_answers((each, _rounded(rng, each)) for each in before)
-        assert found.stop_shift_interval is not None
-        low, high = found.stop_shift_interval
-        alarms += not low <= 0 <= high
-    assert alarms <= 12  # 5 are expected; more in one series of a hundred
+        detected += (bias >= 0 and low > 0) or (bias <= 0 and high < 0)
+    assert least <= detected <= most
 
 
 @pytest.mark.parametrize(

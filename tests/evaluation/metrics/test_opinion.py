@@ -254,12 +254,6 @@ def test_scores_come_with_the_network_and_the_interval(tmp_path: Path) -> None:
         metric.compute(run)
 
 
-def test_without_a_network_there_is_no_score() -> None:
-    assert _MEASURE.settings(EvaluationOptions()) is None
-    run: Any = SimpleNamespace(measurements=lambda _: None, options=EvaluationOptions())
-    assert METRICS[0].compute(run) is None
-
-
 def test_a_wrong_network_fails_before_anything_is_spoken(
     fake: ModuleType,
     fake_spec: Callable[..., str],

@@ -22,11 +22,6 @@ def _with(audio: Audio, samples: npt.NDArray[np.floating]) -> Audio:
     return replace(audio, samples=samples.astype(np.float32))
 
 
-def test_identical_audio_has_no_distance(chirp: Audio) -> None:
-    """Exactly zero, not nearly."""
-    assert log_mel_distance(chirp, _with(chirp, chirp.samples.copy())) == 0.0
-
-
 def test_a_softer_copy_is_as_far_as_it_is_softer() -> None:
     """6 dB in every band are a distance of 6 dB."""
     noise = np.random.default_rng(0).normal(0, 0.1, 16_000).astype(np.float32)
@@ -55,15 +50,6 @@ def test_equal_length_is_not_the_same_timing(chirp: Audio) -> None:
     assert log_mel_distance(before, after) < 0.5 * log_mel_distance(before, unknown)
     assert snr_db([(before, after)]) is None
     assert snr_db([(before, unknown)]) is not None
-
-
-def test_distance_grows_with_damage(chirp: Audio) -> None:
-    """More noise is further away."""
-    noise = np.random.default_rng(0).normal(0, 1, 16_000)
-    levels = (0.0001, 0.001, 0.01)
-    found = [log_mel_distance(chirp, _with(chirp, chirp.samples + v * noise)) for v in levels]
-    assert sorted(found) == found
-    assert found[0] > 0.0
 
 
 def test_not_finite_candidates_have_a_finite_distance(chirp: Audio) -> None:

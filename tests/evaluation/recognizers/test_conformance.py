@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.audio import Audio, resample
+from tts_compress.audio import Audio
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.normalizers import english_v1
@@ -369,15 +369,6 @@ def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
     fresh, used = open_recognizer("pocketsphinx", "en-us"), open_recognizer("pocketsphinx", "en-us")
     used.transcribe(first)
     assert used.transcribe(second) == fresh.transcribe(second)
-
-
-def test_resampling_keeps_tone_and_length() -> None:
-    """A 1 kHz tone at 22.05 kHz is one at 16 kHz."""
-    tone = np.sin(2 * np.pi * 1000 * np.arange(22_050) / 22_050).astype(np.float32)
-    found = resample(tone, 22_050, 16_000)
-    expected = np.sin(2 * np.pi * 1000 * np.arange(16_000) / 16_000)
-    assert found.shape == (16_000,)
-    np.testing.assert_allclose(found[200:-200], expected[200:-200], atol=0.01)
 
 
 _FOLDERS = {"whisper": "converted", "transformers": "whisper_folders"}

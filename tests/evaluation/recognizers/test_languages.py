@@ -79,38 +79,6 @@ def test_german_is_evaluated_by_a_recognizer_of_german(
     assert "faster-whisper" in text
 
 
-@pytest.mark.parametrize(
-    ("recognizer", "message"),
-    [
-        (
-            "ears",
-            "no recognizer named 'ears'; known: moonshine, none, onnx-asr, pocketsphinx, "
-            "transformers, whisper",
-        ),
-        ("pocketsphinx", "'pocketsphinx' knows English, and the suite is in 'de'"),
-        ("whisper:/no/such", "no folder '/no/such' with a model; give one that has a config.json"),
-    ],
-)
-def test_a_wrong_recognizer_is_one_line(
-    german: Path,
-    short_suite: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    recognizer: str,
-    message: str,
-) -> None:
-    """Before anything is spoken."""
-    if recognizer != "ears":
-        pytest.importorskip({"whisper": "faster_whisper"}.get(recognizer[:7], "pocketsphinx"))
-    arguments = ["evaluate", str(german), str(german), "--suite", str(short_suite)]
-    arguments += ["--recognizer", recognizer, "--output", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    printed = capsys.readouterr().err
-    assert message in printed
-    assert len(printed.strip().splitlines()) == 1
-    assert not (tmp_path / "out").exists()
-
-
 def test_a_missing_extra_is_one_line(
     german: Path,
     short_suite: Path,
@@ -128,17 +96,6 @@ def test_a_missing_extra_is_one_line(
     assert main([*arguments, "--output", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().err
     assert "pip install 'tts-compress[whisper]'" in printed
-    assert len(printed.strip().splitlines()) == 1
-
-
-def test_another_language_is_refused_in_one_line(
-    german: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["evaluate", str(german), str(german), "--output", str(tmp_path / "out")]
-    assert main(arguments) == 2
-    printed = capsys.readouterr().err
-    assert "de.onnx' speaks 'de', and suite 'en-quick' is in 'en-us'" in printed
-    assert "--any-language" in printed
     assert len(printed.strip().splitlines()) == 1
 
 

@@ -40,17 +40,6 @@ def test_the_same_tokens_make_nearly_the_same_sound(bark: Any) -> None:
     assert 20 < snr_db(before.numpy(), after.numpy()) < 60
 
 
-def test_an_original_is_saved_in_the_official_format(
-    bark: Any, tmp_path: Path, transformers: Any
-) -> None:
-    saved = bark.save(tmp_path / "copy")
-    written = transformers.BarkModel.from_pretrained(saved).state_dict()
-    for name, tensor in bark.root().state_dict().items():
-        assert written[name].equal(tensor), name
-    found = load(f"transformers:{saved}").synthesize(TEXT, seed=0).samples
-    np.testing.assert_array_equal(found, bark.synthesize(TEXT, seed=0).samples)
-
-
 def test_a_preset_is_a_speech_to_go_on_from(bark: Any, bark_dir: Path, tmp_path: Path) -> None:
     voice = shutil.copytree(bark_dir, tmp_path / "voice")
     draw = np.random.default_rng(0).integers

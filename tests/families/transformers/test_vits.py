@@ -1,14 +1,11 @@
 """VITS by transformers' own class: what it speaks, in FP32 and by every recipe."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import soundfile
 
 from tests.families.conformance import compressed
 from tts_compress.compression import compress
@@ -60,31 +57,6 @@ def test_an_artifact_is_spoken_by_the_official_object(
     with paired_noise(3), torch.no_grad():
         samples = official(**tokenizer(TEXT, return_tensors="pt")).waveform[0]
     np.testing.assert_array_equal(samples.numpy(), opened.synthesize(TEXT, seed=3).samples)
-
-
-def test_an_original_is_saved_in_the_official_format(
-    vits: Any, vits_dir: Path, tmp_path: Path, transformers: Any
-) -> None:
-    saved = vits.save(tmp_path / "copy")
-    written = transformers.VitsModel.from_pretrained(saved).state_dict()
-    for name, tensor in transformers.VitsModel.from_pretrained(vits_dir).state_dict().items():
-        assert written[name].equal(tensor), name
-    again = load(f"transformers:{saved}").synthesize(TEXT, seed=0).samples
-    np.testing.assert_array_equal(again, vits.synthesize(TEXT, seed=0).samples)
-
-
-@pytest.mark.slow
-def test_another_process_speaks_the_artifact_alike(vits: Any, tmp_path: Path) -> None:
-    small = compressed(vits, "int8")
-    saved, wav = small.save(tmp_path / "int8"), tmp_path / "said.wav"
-    command = ["-m", "tts_compress.cli", "synthesize", str(saved), TEXT]
-    command += ["--seed", "5", "--output", str(wav)]
-    done = subprocess.run([sys.executable, *command], check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (0, "")
-    read, rate = soundfile.read(wav, dtype="float32")
-    expected = small.synthesize(TEXT, seed=5).samples
-    assert rate == 16_000
-    np.testing.assert_allclose(read, expected, atol=2e-4)  # 16 bits, other threads
 
 
 def test_speakers_are_chosen_by_number(choir: Any) -> None:

@@ -7,25 +7,11 @@ from typing import Any
 
 import pytest
 
-from tests.families.conformance import write_suite
 from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.models import load
 from tts_compress.models.execution import Execution
-
-
-def test_a_suite_of_another_language_is_refused(
-    tmp_path: Path, vits_dir: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("pocketsphinx")
-    suite_file = write_suite(tmp_path, ["Guten Tag."])
-    german = suite_file.read_text("utf-8").replace('"en-us"', '"de"')
-    suite_file.write_text(german, encoding="utf-8")
-    spec = f"transformers:{vits_dir}"
-    suite = ["--suite", str(suite_file), "--output", str(tmp_path / "report")]
-    assert main(["evaluate", spec, spec, *suite]) == 2
-    assert "speaks 'eng', and suite 'two-texts' is in 'de'" in capsys.readouterr().err
 
 
 def test_a_voice_is_inspected(vits_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

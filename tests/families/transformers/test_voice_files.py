@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.families.damage import WEIGHTS, alter, edit_weights, pickle_weights, remove, write
@@ -12,6 +13,21 @@ from tts_compress.errors import MissingExtraError, ModelError, TextError
 from tts_compress.models import load
 
 TEXT = "please call again at ten"
+
+
+@pytest.mark.parametrize(("name", "kind"), [("vits", "VitsModel"), ("bark", "BarkModel")])
+def test_an_original_is_saved_in_the_official_format(
+    request: pytest.FixtureRequest, tmp_path: Path, transformers: Any, name: str, kind: str
+) -> None:
+    voice, text = request.getfixturevalue(name), "call at ten"
+    saved = voice.save(tmp_path / "copy")
+    written = getattr(transformers, kind).from_pretrained(saved).state_dict()
+    original = getattr(transformers, kind).from_pretrained(request.getfixturevalue(f"{name}_dir"))
+    for key, tensor in original.state_dict().items():
+        assert written[key].equal(tensor), key
+    again: Any = load(f"transformers:{saved}")
+    expected = voice.synthesize(text, seed=0).samples
+    np.testing.assert_array_equal(again.synthesize(text, seed=0).samples, expected)
 
 
 _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from tts_compress.artifact import TrainingRecord
@@ -16,26 +15,6 @@ from tts_compress.inspection.components import time_shares
 from tts_compress.models import load
 from tts_compress.qat.options import TrainingOptions, TrainingRun
 from tts_compress.search.sensitivity import single_graph
-
-
-def test_a_chain_speaks_what_its_graphs_make_one_after_the_other(
-    make_matcha: Callable[..., Path],
-) -> None:
-    path = make_matcha()
-    voice: Any = load(path)
-    ids = np.array([[0, 1, 0, 5, 0, 6, 0, 2, 0]], np.int64)
-    one = np.ones(1, np.float32)
-    [mel] = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions()).run(
-        None,
-        {"x": ids, "x_length": np.array([9]), "noise_scale": 0 * one, "length_scale": one},
-    )
-    vocoder = onnxruntime.InferenceSession(
-        path.with_name("hifigan_v2.onnx"), onnxruntime.SessionOptions()
-    )
-    [expected] = vocoder.run(None, {"mel": mel})
-    assert np.array_equal(voice.synthesize("ids: 5 6", seed=None).samples, expected)
-    assert {file.name for file in voice.files().weights} == {path.name, "hifigan_v2.onnx"}
-    assert voice.open_runtime(threads=1).speak("ids: 5 6").samples.shape == expected.shape
 
 
 def test_every_graph_of_a_chain_is_compressed_and_in_the_record(

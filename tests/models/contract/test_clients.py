@@ -115,8 +115,14 @@ _VOCODERS: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("scheme", [None, "int8-dynamic", "int8-weight-only", "fp16"])
-@pytest.mark.parametrize("vocoder", _VOCODERS)
+@pytest.mark.parametrize(
+    ("vocoder", "scheme"),
+    [
+        *((name, None) for name in _VOCODERS),
+        *(("hifigan", scheme) for scheme in ("int8-weight-only", "fp16")),
+        *((name, "int8-dynamic") for name in ("hifigan", "vocos")),
+    ],
+)
 def test_sherpa_onnx_speaks_matcha_as_we_do(
     make_matcha: Callable[..., Path], tmp_path: Path, vocoder: str, scheme: str | None
 ) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
 _PLAYER = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
-_PLANS = ((1, 2, 5, 30), (7, 64), (10_000,))
+_PLANS = ((1, 2, 5, 30), (7, 64))
 
 
 def _stitched(

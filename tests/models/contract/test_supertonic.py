@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from tests.texts import write_set
@@ -71,33 +70,6 @@ def test_its_own_package_speaks_an_artifact_as_we_do(
         spoken = voice.speaking_as(Speaking(speaker=name)).synthesize(_TEXT, seed=None).samples
         assert spoken.shape == samples.shape
         assert np.abs(spoken - samples).max() < 1e-3 * np.abs(samples).max()
-
-
-def test_a_loop_feeds_back_what_its_graph_returns(make_supertonic: Callable[..., Path]) -> None:
-    """Against a loop written here, of noise drawn for the frames that follow from the seconds."""
-    path = make_supertonic()
-    voice: Any = load(path)
-    calls = [*voice.calibration_calls(["Go on."], seed=4, part="vector_estimator")]
-    assert [call["current_step"].tolist() for call in calls] == [[float(n)] for n in range(8)]
-    assert {call["total_step"].item() for call in calls} == {8.0}
-    session = onnxruntime.InferenceSession(
-        path.with_name("vector_estimator.onnx"), onnxruntime.SessionOptions()
-    )
-    latent = calls[0]["noisy_latent"]
-    for call in calls:
-        assert np.array_equal(call["noisy_latent"], latent)
-        [latent] = session.run(None, call)
-    [first] = voice.calibration_calls(["Go on."], seed=4)
-    [seconds] = onnxruntime.InferenceSession(path, onnxruntime.SessionOptions()).run(None, first)
-    frames = int(np.ceil(int(seconds[0] / 1.05 * 44_100) / 3_072))
-    assert latent.shape == (1, 144, frames)
-    assert calls[0]["latent_mask"].tolist() == [[[1.0] * frames]]
-    assert first["text_ids"].shape[1] == len("<en>Go on.</en>")
-    vocoder = onnxruntime.InferenceSession(
-        path.with_name("vocoder.onnx"), onnxruntime.SessionOptions()
-    )
-    [samples] = vocoder.run(None, {"latent": latent})
-    assert np.array_equal(voice.synthesize("Go on.", seed=4).samples, samples[0])
 
 
 def test_noise_is_equal_for_both_and_at_equal_times(

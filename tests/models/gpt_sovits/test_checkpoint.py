@@ -37,25 +37,6 @@ _EVERY_EXAMPLE = settings(
 )
 
 
-@pytest.mark.parametrize("header", [b"PK", b"02", b"06"])
-def test_first_two_bytes_do_not_matter(
-    tmp_path: Path, save_official: Callable[..., Path], header: bytes
-) -> None:
-    wanted = torch.arange(5_000.0)
-    path = save_official(tmp_path / "a.pth", {"weight": {"w": wanted}}, header)
-    found = read_torch_file(path)
-    assert torch.equal(found["weight"]["w"], wanted)
-
-
-def test_upstreams_settings_become_dictionaries(
-    tmp_path: Path, save_official: Callable[..., Path], hparams: Callable[..., Any]
-) -> None:
-    values = {"train": {"betas": [0.8, 0.99]}, "model": {"gin": {"x": None}}, "name": "voice"}
-    path = save_official(tmp_path / "a.pth", {"config": hparams(values)})
-    assert b"utils" in path.read_bytes()  # it is pickled by upstream's name
-    assert read_torch_file(path) == {"config": values}
-
-
 def test_paths_of_either_system_become_text(
     tmp_path: Path, save_official: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -149,15 +130,6 @@ def test_missing_empty_and_folder_are_refused(tmp_path: Path) -> None:
         read_torch_file(tmp_path / "none")
     with pytest.raises(ModelError, match="Is a directory"):
         read_torch_file(tmp_path)
-
-
-@_EVERY_EXAMPLE
-@given(st.binary(max_size=200))
-def test_random_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.pth"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"a\.pth"):
-        read_torch_file(path)
 
 
 _EVERY_DAMAGE = settings(

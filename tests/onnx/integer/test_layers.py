@@ -73,17 +73,30 @@ def test_gates_of_a_wavenet() -> None:
     _check(model, integer, at_least=33)
 
 
-def test_a_relu_costs_nothing() -> None:
-    """Codes that begin at zero clip by themselves what lies below."""
+@pytest.mark.parametrize(
+    ("between", "absent", "least"),
+    [
+        (make_node("Relu", "h", "r"), {"Max"}, 38),  # codes that begin at zero clip what lies below
+        (make_node("Mul", "h third", "r"), {"Mul"}, 33),
+        # On codes the upper of two lines is taken, which below zero is not the steeper one.
+        (make_node("LeakyRelu", "h", "r", alpha=-0.5), set(), 30),
+        (make_node("LeakyRelu", "h", "r", alpha=1.5), set(), 30),
+    ],
+    ids=["relu", "factor", "slope below", "slope above"],
+)
+def test_what_lies_between_layers_is_computed_on_codes(
+    between: onnx.NodeProto, absent: set[str], least: int
+) -> None:
     nodes = [
         make_node("Conv", "x w1 b1", "h", pads=[1, 1]),
-        make_node("Relu", "h", "r"),
+        between,
         make_node("Conv", "r w2", "y", pads=[1, 1]),
     ]
-    model = _model(nodes, {"w1": (32, 8, 3), "b1": (32,), "w2": (16, 32, 3)})
+    third = {"third": np.array([1 / 3], np.float32)}
+    model = _model(nodes, {"w1": (32, 8, 3), "b1": (32,), "w2": (16, 32, 3)}, third)
     integer = _integer(model, "h", "y")
-    assert "Max" not in operators_of(integer)
-    _check(model, integer, at_least=38)
+    assert not absent & set(operators_of(integer))
+    _check(model, integer, at_least=least)
 
 
 @pytest.mark.parametrize("kernel", [1, 3, 7])
@@ -162,28 +175,3 @@ def _columns(model: onnx.ModelProto) -> int:
     weights = {t.name: t for t in model.graph.initializer}
     made = [n for n in model.graph.node if n.op_type == "MatMulIntegerToFloat"]
     return int(weights[made[0].input[1]].dims[1]) if made else 0
-
-
-def test_a_factor_moves_no_byte() -> None:
-    nodes = [
-        make_node("Conv", "x w1", "h", pads=[1, 1]),
-        make_node("Mul", "h third", "f"),
-        make_node("Conv", "f w2", "y", pads=[1, 1]),
-    ]
-    third = {"third": np.array([1 / 3], np.float32)}
-    model = _model(nodes, {"w1": (16, 8, 3), "w2": (16, 16, 3)}, third)
-    integer = _integer(model, "h", "y")
-    assert "Mul" not in operators_of(integer)
-    _check(model, integer, at_least=33)
-
-
-@pytest.mark.parametrize("slope", [-0.5, 1.5])
-def test_a_slope_of_any_size_is_kept(slope: float) -> None:
-    """On codes the upper of two lines is taken, which below zero is not the steeper one."""
-    nodes = [
-        make_node("Conv", "x w1", "h", pads=[1, 1]),
-        make_node("LeakyRelu", "h", "a", alpha=slope),
-        make_node("Conv", "a w2", "y", pads=[1, 1]),
-    ]
-    model = _model(nodes, {"w1": (16, 8, 3), "w2": (16, 16, 3)})
-    _check(model, _integer(model, "h", "y"), at_least=30)

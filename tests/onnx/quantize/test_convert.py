@@ -111,7 +111,6 @@ def melody() -> onnx.ModelProto:
 def test_convolutions_that_branches_read_are_fused(
     decided: Decided, melody: onnx.ModelProto, signal: Any
 ) -> None:
-    """The branches read what was not rounded, so onnxruntime ran the convolutions in FP32."""
     rule = {"activations": "static", "operators": ("Conv",)}
     graph, decisions = decided(rule, {}, model=melody)
     converted = _convert(graph, decisions, signal)

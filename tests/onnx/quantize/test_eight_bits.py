@@ -17,7 +17,6 @@ from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums, round_weight
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
-from tts_compress.onnx.integer.emitter import integer_form, whole_kernel
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
@@ -179,16 +178,6 @@ def test_biases_keep_the_means_of_convolutions(network: onnx.ModelProto) -> None
     )
     for want, before, after in zip(wanted, plain, shifted, strict=True):
         assert np.abs(after - want).mean() < 0.5 * np.abs(before - want).mean()
-
-
-def test_a_kernel_is_put_together_from_its_phases(network: onnx.ModelProto) -> None:
-    graph = Graph(network)
-    node = graph.producer("d")
-    assert node is not None
-    form = integer_form(graph, node)
-    assert form is not None
-    whole = whole_kernel(form.convolution.weight, form.phases)
-    np.testing.assert_array_equal(whole, graph.value("up").swapaxes(0, 1))
 
 
 def test_shared_weights_are_rounded_to_nearest(network: onnx.ModelProto) -> None:

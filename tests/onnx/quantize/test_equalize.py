@@ -256,14 +256,3 @@ def test_grouped_convolutions_are_refused(which: str) -> None:
     node = next(node for node in nodes if node.output[0] == which)
     node.attribute.append(helper.make_attribute("group", 2))
     assert _equalize(model := _build(nodes, shapes), _peaks(model))[1] == 0
-
-
-def test_two_dimensional_convolutions_are_refused() -> None:
-    nodes = [
-        make_node("Unsqueeze", "x axis", "plane"),
-        make_node("Conv", "plane a.w", "a"),
-        make_node("Conv", "a b.w", "y"),
-    ]
-    model = _build(nodes, {"a.w": (5, 1, 1, 1), "b.w": (3, 5, 1, 1)})
-    model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis"))
-    assert find_groups(Graph(model)) == []

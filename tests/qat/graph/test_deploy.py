@@ -16,8 +16,7 @@ from tests.measures import snr_db
 
 torch = pytest.importorskip("torch")
 
-from tts_compress.artifact import TrainingRecord, read_manifest  # noqa: E402
-from tts_compress.compression.workbench import describe, open_calibration  # noqa: E402
+from tts_compress.compression.workbench import open_calibration  # noqa: E402
 from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     Prepared = tuple[Recipe, Calls, Conversion]
 
 _BOTH = pytest.mark.parametrize("prepared", ["int8-qat", "int4-qat"], indirect=True, scope="module")
-_TRAINING = TrainingRecord(steps=3, seed=5, before={"flow": 2.0}, after={"flow": 1.0})
 
 
 @pytest.fixture(scope="module", params=["int8-qat"])
@@ -172,18 +170,3 @@ def test_values_that_are_not_finite_are_refused(prepared: Prepared, student: Gra
         next(student.parameters()).fill_(np.nan)
     with pytest.raises(QuantizationError, match="with values that are not finite; train with"):
         learned_conversion(conversion, student)
-
-
-def test_artifact_tells_how_it_learned(
-    prepared: Prepared, student: GraphNetwork, tiny: GraphModel, tmp_path: Path
-) -> None:
-    recipe, _, conversion = prepared
-    learned = learned_conversion(conversion, student)
-    record = describe(tiny, recipe, learned, calibration=None, training=_TRAINING, seed=5)
-    manifest = read_manifest(
-        tiny.with_graphs({"": convert(learned)}, record).save(tmp_path / "small")
-    )
-    assert manifest.training == _TRAINING
-    assert manifest.scheme == recipe.scheme
-    assert manifest.seed == 5
-    assert manifest.source.spec == tiny.spec
