@@ -5,6 +5,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
 from pathlib import Path
+from time import perf_counter
 from typing import Any, Self
 
 import numpy as np
@@ -155,10 +156,12 @@ class OnnxVoice(OnnxModel):
         """
         if self._streamer is None:
             self._streamer = self._open_streamer()
+        until = 0.0  # what was said will have been played
         for call in self._calls(text, seed):
             for coming in self.caller.rounds(self._run, call, [len(self.caller.parts) - 1]):
                 feeds = _fed(self._streamer.inputs, coming.feeds, coming.seed)
-                for chunk in self._streamer.speak(feeds):
+                for chunk in self._streamer.speak(feeds, playing_until=until):
+                    until = max(until, perf_counter()) + chunk.duration_s
                     yield replace(chunk, samples=chunk.samples * np.float32(call.gain))
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:

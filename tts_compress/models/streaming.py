@@ -161,15 +161,20 @@ class Streamer:
             values |= zip(names, self.encode(feeds, names), strict=True)
         return lambda: Flow(self.stages, self.runs, [values[name] for name in first], values)
 
-    def speak(self, feeds: Feeds) -> Iterator[Audio]:
-        """Yield the sound of a call, chunk by chunk."""
+    def speak(self, feeds: Feeds, *, playing_until: float = 0.0) -> Iterator[Audio]:
+        """Yield the sound of a call, chunk by chunk.
+
+        `playing_until` is when earlier sound will have been played, by `perf_counter`.
+        """
         begin = self._encoded(feeds)
         shortest, most = chunk_bounds(self.sample_rate, self.stages)
         if self.pace is None:
             self.pace = measure_pace(begin, shortest)
         flow, said = begin(), 0
         frame_s = self.hop / self.sample_rate
-        for end in chunk_ends(flow.frames, self.pace, frame_s, first=shortest, most=most):
+        ahead_s = max(playing_until - perf_counter(), 0.0)
+        sizes: Any = {"first": shortest, "most": most, "ahead_s": ahead_s}
+        for end in chunk_ends(flow.frames, self.pace, frame_s, **sizes):
             pieces = [flow.until(min(end, stop + most)) for stop in range(said, end, most)]
             samples = np.concatenate(pieces).astype(np.float32, copy=False)
             if len(samples):

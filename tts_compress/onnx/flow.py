@@ -129,7 +129,9 @@ class Pace:
         return self.start_s + self.frame_s * frames
 
 
-def chunk_ends(frames: int, pace: Pace, frame_s: float, *, first: int, most: int) -> Iterator[int]:
+def chunk_ends(
+    frames: int, pace: Pace, frame_s: float, *, first: int, most: int, ahead_s: float = 0.0
+) -> Iterator[int]:
     """Yield the frames at which chunks end, so that sound never runs out while it is played.
 
     The first chunk is the shortest behind which the next comes in time; on a machine slower than
@@ -141,6 +143,7 @@ def chunk_ends(frames: int, pace: Pace, frame_s: float, *, first: int, most: int
         frame_s: Seconds of sound of a frame.
         first: Fewest frames of the first chunk.
         most: Most frames that are computed at once; they bound the memory.
+        ahead_s: Seconds of earlier sound that are still being played.
     """
     gain = frame_s - pace.frame_s
     if gain > 0:
@@ -148,12 +151,11 @@ def chunk_ends(frames: int, pace: Pace, frame_s: float, *, first: int, most: int
     else:  # all but what is computed while the rest is played
         starts = (frames / most + 1) * pace.start_s
         end = ceil(frames - (frame_s * (frames - most) - starts) / pace.frame_s)
-    end = least = min(frames, max(first, end))
-    left = end * frame_s
-    yield end
+    least, left, end = max(first, end), ahead_s, 0
     while end < frames:
-        spare = (left * _MARGIN - pace.start_s) / pace.frame_s if pace.frame_s else most
-        count = min(frames - end, max(least, min(most, int(spare))) if gain > 0 else most)
-        left += count * frame_s - pace.seconds(count)
+        spare = int((left * _MARGIN - pace.start_s) / max(pace.frame_s, 1e-9))
+        count = max(least, min(most, spare)) if gain > 0 or not end else most
+        count = min(frames - end, count)
+        left = max(left - pace.seconds(count), 0.0) + count * frame_s
         end += count
         yield end

@@ -171,6 +171,30 @@ def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) ->
     assert len(first.samples) < len(whole) / 2
 
 
+def test_a_further_sentence_counts_on_what_still_plays(
+    tiny_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins with a long chunk: nobody waits for it."""
+    asked: list[float] = []
+
+    def ends(frames: int, *_: Any, ahead_s: float, **__: Any) -> Any:
+        asked.append(ahead_s)
+        yield frames
+
+    monkeypatch.setattr("tts_compress.models.streaming.chunk_ends", ends)
+    for module in ("streaming", "onnx_voice"):
+        monkeypatch.setattr(f"tts_compress.models.{module}.perf_counter", lambda: 5.0)
+    voice: Any = load(tiny_path)
+    first, second = voice.stream("Shut the gate. Open it.", seed=0)
+    assert asked == [0.0, pytest.approx(first.duration_s)]
+    assert second.duration_s > 0
+    sizes: Any = {"first": 9, "most": 130}
+    for ahead_s, expected in ((0.0, 9), (0.1, 20), (1.0, 130)):
+        assert next(chunk_ends(1000, Pace(0.01, 0.002), 0.0116, **sizes, ahead_s=ahead_s)) == (
+            expected
+        )
+
+
 @pytest.mark.parametrize("pace", [Pace(0.0, 0.001), Pace(0.05, 0.004), Pace(0.01, 0.02)])
 def test_sound_never_runs_out(pace: Pace) -> None:
     """On the last machine, slower than speech, most is there before the first sound."""
