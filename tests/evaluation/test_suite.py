@@ -117,7 +117,7 @@ def test_ids_need_no_origin_and_nobody_to_hear_them(tmp_path: Path) -> None:
 def test_a_suite_without_a_card_is_told_what_one_is(tmp_path: Path) -> None:
     """`card: Field required` said neither what is accepted nor what to do."""
     with pytest.raises(
-        RecipeError, match=r"no table \[card\]; add one with summary, source, licence, composition"
+        RecipeError, match=r"no table \[card\]; add one that states summary, source, licence, comp"
     ):
         _read(tmp_path, _SUITE.partition("[card]")[0])
 
