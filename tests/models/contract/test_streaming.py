@@ -47,8 +47,9 @@ def _stitched(
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def _one_thread(compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Several threads share out the columns of FP32 layers otherwise in a chunk and the whole."""
+    compressed("int8")  # other tests share it, and it states what it was compared by
     opened = onnxruntime.SessionOptions
 
     class Options(opened):  # type: ignore[misc, valid-type]
