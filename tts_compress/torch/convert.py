@@ -1,7 +1,7 @@
 """Conversion of an FP32 module by a recipe, with a record of its layers.
 
-The integer layers are for CPUs. On a GPU the same recipes give linear layers to torchao; everything
-else of a recipe, 16-bit floats and weights that are only stored small, is the same everywhere.
+The integer layers are for CPUs. On a GPU the same recipes take the linear layers of `layers.gpu`;
+everything else of a recipe, 16-bit floats and weights only stored small, is the same everywhere.
 
 Codes of weights that are chosen by an algorithm other than rounding each to nearest.
 
@@ -116,8 +116,8 @@ def convert(
 ) -> Converted:
     """Return a compressed copy of a module, which shares every other tensor with it.
 
-    On a GPU, linear layers with arithmetic in eight bits are torchao's. Convolutions with it keep
-    FP32: torchao has none, and a warning states so.
+    On a GPU, linear layers have arithmetic in eight bits. Convolutions keep FP32, because torch has
+    no such kernel for them, and a warning states so.
 
     Args:
         root: A module in FP32; it is not changed.
