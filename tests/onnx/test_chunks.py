@@ -31,8 +31,10 @@ _TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and runs away.")
 
 
 @pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
+def short(compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make chunks of a few steps, in voices of any size."""
+    for scheme in ("int8", "int8-dynamic"):  # which other tests share, with chunks as they are
+        compressed(scheme)
     for name, value in (("_FEWEST", 1), ("_AGAIN", 8.0), ("_WORTH", 0)):
         monkeypatch.setattr(chunks, name, value)
 
