@@ -42,7 +42,7 @@ _LENGTHS: dict[Kind, float] = {
 
 _SCHEMES = ("int8", "int8-static", "int8-weight-only", "fp16")
 _SHARDS, _NODES, _PROCESSORS = 4, 4, 4
-"""Of the suite, of the cluster, of each node."""
+"""Shards of the suite, nodes of the cluster, processors of a node."""
 
 
 @dataclass(frozen=True, slots=True)

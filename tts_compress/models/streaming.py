@@ -173,8 +173,9 @@ class Streamer:
         flow, said = begin(), 0
         frame_s = self.hop / self.sample_rate
         ahead_s = max(playing_until - perf_counter(), 0.0)
-        sizes: Any = {"first": shortest, "most": most, "ahead_s": ahead_s}
-        for end in chunk_ends(flow.frames, self.pace, frame_s, **sizes):
+        for end in chunk_ends(
+            flow.frames, self.pace, frame_s, first=shortest, most=most, ahead_s=ahead_s
+        ):
             pieces = [flow.until(min(end, stop + most)) for stop in range(said, end, most)]
             samples = np.concatenate(pieces).astype(np.float32, copy=False)
             if len(samples):

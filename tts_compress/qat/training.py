@@ -136,8 +136,7 @@ def _record_text(
             f"but models of family {model.family!r} have none"
         )
     with _recording(root, speaking):
-        model.synthesize(text, seed=seed)
-    tokens = model.generate_tokens(text, seed=seed)
+        tokens = model.generate_tokens(text, seed=seed)
     with _recording(root, scoring):
         model.logits(text, tokens)
     if describing:

@@ -19,7 +19,7 @@ _HEADS = {
     "dia": ("logits_dense",),
     "higgs": ("audio_lm_head",),
 }
-"""What the official code draws tokens by, in the order of the codebooks."""
+"""Heads by whose scores the official code draws tokens, in the order of the codebooks."""
 
 
 def _heard_while_speaking(voice: Any, name: str, outputs: int) -> npt.NDArray[np.float32]:

@@ -326,7 +326,7 @@ class TokenTransformersModel(TransformersModel):
         voice, kind = self._speech().voice, self._kind
         problem = model_errors(f"the model cannot speak {text[:40]!r}")
         with problem, quiet(), paired_noise(seed), torch.inference_mode():
-            ids = kind.draw(voice, text).cpu().numpy()
+            ids = kind.generate(voice, text)[0].cpu().numpy()
         special = kind.special(voice.root.config)
         return Tokens(ids=ids, chosen=~np.isin(ids[1:], special), stop=special[0])
 

@@ -96,16 +96,17 @@ def _ids_csm(voice: Voice, text: str) -> dict[str, Tensor]:
     return tokenize(voice, f"[0]{text}", int(config.text_vocab_size), room)
 
 
-def _generate_csm(voice: Voice, text: str, *, output_audio: bool) -> Tensor:
-    """Return the samples of a text, or its tokens, by the official `generate`."""
+def _generate_csm(voice: Voice, text: str) -> tuple[Tensor, Tensor]:
+    """Return the tokens and the samples of a text by the official `generate`."""
     others = int(voice.root.config.num_codebooks) - 1
-    spoken: list[Tensor] = voice.root.generate(
+    spoken = voice.root.generate(
         **_ids_csm(voice, text),
-        output_audio=output_audio,
+        output_audio=True,
+        return_dict_in_generate=True,
         depth_decoder_min_new_tokens=others,
         depth_decoder_max_new_tokens=others,
     )
-    return spoken[0]
+    return _beginning_with_zeros(spoken.sequences[0]), spoken.audio[0].reshape(-1)
 
 
 def _read_csm(voice: Voice, text: str, rows: Tensor) -> Tensor:
@@ -137,11 +138,11 @@ CSM = System(
     ),
     sample_rate=lambda source: source.sample_rate("codec_config", 24_000),
     tokens=TokenKind(
-        draw=lambda v, text: _beginning_with_zeros(_generate_csm(v, text, output_audio=False)),
+        generate=_generate_csm,
         read=_read_csm,
         special=lambda config: (config.codebook_eos_token_id, config.codebook_pad_token_id),
     ),
-    speak=lambda v, text: _generate_csm(v, text, output_audio=True).reshape(-1),
+    speak=lambda voice, text: _generate_csm(voice, text)[1],
 )
 """CSM: a language model of the first codebook, one of the others, and Mimi (Sesame, 2025)."""
 
@@ -170,16 +171,12 @@ def _open_dia(voice: Voice, text: str) -> tuple[Any, dict[str, Any], Any]:
     return processor, audio, processor(text=[said], **audio).to(root.device)
 
 
-def _speak_dia(voice: Voice, text: str) -> Tensor:
-    """Return the samples of a text by the official processor."""
+def _generate_dia(voice: Voice, text: str) -> tuple[Tensor, Tensor]:
+    """Return the tokens and the samples of a text by the official processor."""
     processor, audio, inputs = _open_dia(voice, text)
-    samples: Tensor = processor.decode(voice.root.generate(**inputs), **audio)
-    return samples.reshape(-1)
-
-
-def _draw_dia(voice: Voice, text: str) -> Tensor:
-    rows: Tensor = voice.root.generate(**_open_dia(voice, text)[2])
-    return rows[0]
+    rows: Tensor = voice.root.generate(**inputs)
+    samples: Tensor = processor.decode(rows, **audio)
+    return rows[0], samples.reshape(-1)
 
 
 def _read_dia(voice: Voice, text: str, rows: Tensor) -> Tensor:
@@ -218,8 +215,8 @@ DIA = System(
         Objective(module="vocoder.decoder", loss="waveform"),
     ),
     sample_rate=lambda source: source.sample_rate("", 44_100),
-    tokens=TokenKind(draw=_draw_dia, read=_read_dia, special=_special_dia),
-    speak=_speak_dia,
+    tokens=TokenKind(generate=_generate_dia, read=_read_dia, special=_special_dia),
+    speak=lambda voice, text: _generate_dia(voice, text)[1],
 )
 """Dia: a text encoder, one language model of nine codebooks, and DAC (Nari Labs, 2025)."""
 
@@ -250,25 +247,15 @@ def _inputs_higgs(voice: Voice, text: str) -> Any:
     return inputs_of(voice, [*conversation, said(text)], add_generation_prompt=True)
 
 
-def _draw_higgs(voice: Voice, text: str) -> Tensor:
-    """Return the tokens of the recording and of a text, shape `[1, S, K]`, by `generate`."""
+def _generate_higgs(voice: Voice, text: str) -> tuple[Tensor, Tensor]:
+    """Return the tokens and the samples of a text by the official `generate` and processor."""
     root, config, inputs = voice.root, voice.root.config, _inputs_higgs(voice, text)
     steps = count_steps(voice, text, inputs, _positions(config), 2 * config.num_codebooks)
     with noise_by_step(root):
         codes: Tensor = root.generate(**inputs, max_new_tokens=steps, return_dict_in_generate=False)
-    return codes
-
-
-def _speak_higgs(voice: Voice, text: str) -> Tensor:
-    """Return the samples of a text by the official `generate` and processor."""
-    samples: Tensor = voice.processor.decode(_draw_higgs(voice, text))
-    return samples.reshape(-1)
-
-
-def _said_higgs(voice: Voice, text: str) -> Tensor:
-    """Return the tokens of a text alone."""
-    heard = _inputs_higgs(voice, text).get("audio_input_ids")
-    return _draw_higgs(voice, text)[0, 0 if heard is None else heard.shape[1] :]
+    samples: Tensor = voice.processor.decode(codes)
+    heard = inputs["audio_input_ids"].shape[1] if "audio_input_ids" in inputs else 0
+    return _beginning_with_zeros(codes[0, heard:]), samples.reshape(-1)
 
 
 def _read_higgs(voice: Voice, text: str, rows: Tensor) -> Tensor:
@@ -312,11 +299,11 @@ HIGGS = System(
     ),
     sample_rate=lambda source: source.sample_rate("", 24_000),
     tokens=TokenKind(
-        draw=lambda voice, text: _beginning_with_zeros(_said_higgs(voice, text)),
+        generate=_generate_higgs,
         read=_read_higgs,
         special=lambda config: (config.audio_stream_eos_id, config.audio_stream_bos_id),
     ),
     prepare=_prepare_higgs,
-    speak=_speak_higgs,
+    speak=lambda voice, text: _generate_higgs(voice, text)[1],
 )
 """Higgs Audio V2: a language model with layers for text and for sound (Boson AI, 2025)."""

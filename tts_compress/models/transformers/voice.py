@@ -54,9 +54,9 @@ class Voice:
 class TokenKind:
     """How a language model of tokens is compared, along tokens that another one drew."""
 
-    draw: Callable[[Voice, str], Tensor]
+    generate: Callable[[Voice, str], tuple[Tensor, Tensor]]
     """Speaks a text; returns the row that begins speech and those that were drawn after it, shape
-    `[S + 1, K]` for K codebooks."""
+    `[S + 1, K]` for K codebooks, and the samples, shape `[T]`."""
 
     read: Callable[[Voice, str, Tensor], Tensor]
     """Returns the scores of what follows each row but the last, shape `[S, K, V]`."""

@@ -5,6 +5,7 @@ are rounded with one scale per row, as torchao does. torchao's layers compute th
 take several times as long to start the kernels, which is most of the time of a small step.
 """
 
+from abc import abstractmethod
 from typing import ClassVar
 
 import torch
@@ -56,9 +57,9 @@ class GpuLinear(CompressedLayer):
         outputs = self._multiply(inputs.reshape(-1, inputs.shape[-1]))
         return outputs.reshape(*inputs.shape[:-1], outputs.shape[1]).to(inputs.dtype)
 
+    @abstractmethod
     def _multiply(self, rows: Tensor) -> Tensor:
         """Return the outputs `[rows, outputs]` of `[rows, inputs]`."""
-        raise NotImplementedError
 
 
 def _row_scales(rows: Tensor, limit: float) -> Tensor:
