@@ -9,6 +9,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+from tts_compress.artifact import atomic_file
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -18,10 +20,9 @@ if TYPE_CHECKING:
 
 def write(path: Path, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
     """Write tensors and a description in JSON."""
-    part = path.with_suffix(".part")
     whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    save_file(whole, part, {"about": json.dumps(about, ensure_ascii=False)})
-    part.replace(path)
+    with atomic_file(path) as part:
+        save_file(whole, part, {"about": json.dumps(about, ensure_ascii=False)})
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

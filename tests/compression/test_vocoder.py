@@ -1,11 +1,11 @@
-"""A real vocoder, HiFi-GAN V2, through the command line: how it sounds, how small, how fast.
+"""A real vocoder, HiFi-GAN V2, through the command line: how it sounds, how small it is.
 
 `tests/test_front_benchmark.py` compares it with stock quantization, by words, too.
 """
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,6 @@ pytestmark = pytest.mark.slow
 
 _MOST_LOST = 0.1
 """Largest loss of the mean opinion that DNSMOS P.835 predicts, from 1 to 5."""
-
-_TIMED = 250
-"""Frames that are timed, three seconds."""
 
 _WINDOW = 144_160
 """9.01 s at 16 kHz, the length of the quality model's input."""
@@ -97,16 +94,8 @@ def test_int8_is_small(candidate: Path) -> None:
     assert candidate.stat().st_size <= 1.15e6
 
 
-def test_int8_is_fast(reference: Path, candidate: Path, clips: list[Clip]) -> None:
-    sessions = [_session(reference), _session(candidate)]
-    mel = clips[5].mel[:, :, :_TIMED]
-
-    def measure(session: onnxruntime.InferenceSession) -> float:
-        start = perf_counter()
-        session.run(None, {"mel": mel})
-        return perf_counter() - start
-
-    times = np.array([[measure(session) for session in sessions] for _ in range(16)])
-    before, after = times[2:].min(axis=0)  # interleaved; the first two warm up
-    # `make bench-vocoder` measures by how much: 2.4 to 2.5 on a Zen 5, 2.05 on a Xeon with AMX.
-    assert before / after >= 1.3
+def test_most_layers_multiply_integers(candidate: Path) -> None:
+    """`make bench-vocoder` measures by how much that is faster."""
+    kinds = Counter(node.op_type for node in onnx.load(candidate).graph.node)
+    integers = kinds["QLinearConv"] + kinds["MatMulIntegerToFloat"]
+    assert integers > 3 * (kinds["Conv"] + kinds["ConvTranspose"])
