@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -380,4 +381,26 @@ def test_an_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> No
     for target in (tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
         with pytest.raises(ArtifactError, match=r"cannot write .*file' is not a directory; choose"):
             check_replaceable(target, _MARKER, force=True)
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ("/proc/out", "cannot write '/proc/out': "),
+        ("/proc/version/out", "'/proc/version' is not a directory"),
+        ("/proc", "'/proc' is a mount point, which cannot be replaced; choose a directory in it"),
+        ("x" * 300, "File name too long"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    target: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`quantize` compressed for minutes before it told that it cannot write there."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ArtifactError, match=re.escape(problem)):
+        check_replaceable(Path(target), _MARKER, force=True)
+
+
+def test_a_trial_of_an_output_leaves_nothing(tmp_path: Path) -> None:
     check_replaceable(tmp_path / "new" / "out", _MARKER, force=False)
+    assert not list(tmp_path.iterdir())

@@ -43,6 +43,18 @@ def test_valid_file_is_read(tmp_path: Path) -> None:
     assert read_config(path, _File) == _File(version=1, name="a", shares=(0.5, 1.0))
 
 
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    """Editors on Windows begin files with one."""
+    assert read_config(_write(tmp_path, b'\xef\xbb\xbfversion = 1\nname = "a"'), _File).name == "a"
+    assert read_json(_write(tmp_path, b"\xef\xbb\xbf[1]")) == [1]
+
+
+def test_a_text_of_another_encoding_says_what_to_do(tmp_path: Path) -> None:
+    path = _write(tmp_path, 'version = 1\nname = "a"'.encode("utf-16"))
+    with pytest.raises(RecipeError, match=r"not in UTF-8 \(byte 0 is 0xff\); save it in UTF-8"):
+        read_config(path, _File)
+
+
 @pytest.mark.parametrize(
     ("text", "problem"),
     [

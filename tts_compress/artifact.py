@@ -291,22 +291,35 @@ def append_text(path: Path, text: str) -> None:
 
 
 def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
-    """Refuse an output directory that exists and must not be replaced.
+    """Refuse an output directory that cannot be written, or exists and must not be replaced.
+
+    Work of minutes goes before its result is written, so the file system is asked by a trial.
 
     Args:
         target: The directory to create.
         marker: A file that only our own directories of this kind have.
         force: Allow one of them to be replaced.
     """
-    if not os.path.lexists(target):
-        above = next(path for path in target.absolute().parents if os.path.lexists(path))
-        if not above.is_dir():
-            raise ArtifactError(
-                f"cannot write '{target}': '{above}' is not a directory; choose another output"
-            )
-        return
+    absolute = target.absolute()
+    above = next((path for path in absolute.parents if os.path.lexists(path)), absolute)
+    if not above.is_dir():
+        raise ArtifactError(
+            f"cannot write '{target}': '{above}' is not a directory; choose another output"
+        )
+    if os.path.lexists(target):
+        _check_ours(target, marker, force=force)
+    with file_errors(f"cannot write '{target}'"), spare_folder(above) as trial:
+        (trial / absolute.name).mkdir()
+
+
+def _check_ours(target: Path, marker: str, *, force: bool) -> None:
+    """Refuse what exists, unless it is an empty directory or may be replaced."""
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
+    if target.is_mount():
+        raise ArtifactError(
+            f"'{target}' is a mount point, which cannot be replaced; choose a directory in it"
+        )
     with file_errors(f"cannot read '{target}'"):
         empty = not any(target.iterdir())
     if empty:

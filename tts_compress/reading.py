@@ -76,8 +76,17 @@ def read_bytes(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> bytes:
 
 
 def read_text(path: Path | str, most_bytes: int = MOST_TEXT_BYTES) -> str:
-    """Return a regular file's text, in UTF-8, with the ends of lines as they are read by `open`."""
-    text = read_bytes(path, most_bytes).decode("utf-8")
+    """Return a regular file's text, in UTF-8, with the ends of lines as they are read by `open`.
+
+    A byte order mark, as editors on Windows write it, is no part of the text.
+    """
+    try:
+        text = read_bytes(path, most_bytes).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"it is not in UTF-8 (byte {error.start} is 0x{error.object[error.start]:02x}); save "
+            "it in UTF-8"
+        ) from error
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
