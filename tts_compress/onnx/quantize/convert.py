@@ -3,10 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TypeAlias
 
-import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -43,9 +41,6 @@ from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
-
-_CALLS = 32
-"""Calls on which the ranges of channels are observed."""
 
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""
@@ -230,16 +225,14 @@ def equalize_decided(
 def _codes_by_channel(
     model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
 ) -> dict[str, ChannelCodes]:
-    """Return codes of tensors (B, C, T) with a range for each channel.
+    """Return codes of tensors (B, C, T) with a range for each channel: all that calls had.
 
-    They cover the extremes of the first calls but, of as many as are looked at, those of one.
+    A new text exceeds what few texts had, and where the loudest moment is cut off it is spoilt.
     """
-    extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
-    codes = {}
-    for name, pairs in extremes.items():
-        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS
-        codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
-    return codes
+    return {
+        name: ChannelCodes.spanning(pairs[:, 0].min(axis=0), pairs[:, 1].max(axis=0))
+        for name, pairs in collect_extremes(model, tensors, calls).items()
+    }
 
 
 def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
