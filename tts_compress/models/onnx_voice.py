@@ -11,10 +11,9 @@ from typing import Any, Self
 import numpy as np
 import onnx
 
-from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import Component, Prompt, Runtime, Speaking
+from tts_compress.models.base import Component, GraphPart, Prompt, Runtime, Speaking
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract
@@ -54,25 +53,19 @@ class OnnxVoice(OnnxModel):
     family = "contract"
     kind = "voice with a contract"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        spec: str,
-        manifest: Manifest | None = None,
-        held: onnx.ModelProto | None = None,
-    ) -> None:
-        super().__init__(path, spec=spec, manifest=manifest, held=held)
-        self._found = self._explain(path)
-        first, *others = parts = self._found.parts()
-        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
-            part.path.stem: part for part in others if part.path != first.path
-        }
+    parts: Mapping[str, Part]
+
+    def _read(self, first: GraphPart) -> Mapping[str, Part]:
+        self._found = self._explain(first.path)
+        leading, *others = parts = self._found.parts()
         self.caller = Caller(self._found, parts)
         self.folder = self.contract.folder
         self.speakers = self.caller.speakers
         self.speaker: str | None = None
         self.prompt = find_prompt(self._found.folders[-1]) if self.contract.imitates else None
+        return {"": replace(leading, spec=first.spec, held=first.held)} | {
+            part.path.stem: part for part in others if part.path != leading.path
+        }
 
     def _explain(self, path: Path) -> Explained:
         """Return the contract, and the first graph as it explains it."""

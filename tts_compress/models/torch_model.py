@@ -76,6 +76,21 @@ class Loaded(Protocol):
         """Return the same with other components; the given one stays as it is."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRoot:
+    """A model in memory whose components are children of the official object itself."""
+
+    root: nn.Module
+    """The official object."""
+
+    tokenizer: Callable[[], Any] = lambda: None
+    """Returns the official tokenizer, or two, read at the first call: `inspect` needs none."""
+
+    def with_root(self, root: nn.Module) -> Self:
+        """Return another official object with the same tokenizer."""
+        return replace(self, root=root)
+
+
 SourceT = TypeVar("SourceT", bound=SourceFiles)
 OptionsT = TypeVar("OptionsT")
 LoadedT = TypeVar("LoadedT", bound=Loaded)

@@ -23,8 +23,8 @@ from tts_compress.onnx.quantize.collect import (
     collect,
     collect_extremes,
 )
-from tts_compress.onnx.rewrite.verified_replace import Tensor
 from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.tensor import Tensor
 from tts_compress.recipes.recipe import Calibration
 
 _OBSERVERS = ("minmax", "percentile", "entropy", "mse")

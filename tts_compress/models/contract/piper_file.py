@@ -79,7 +79,8 @@ class PiperFile:
         """The values that a contract takes by `{ config = "name" }`."""
         locale = self.content.get("language")
         code = locale.get("code") if isinstance(locale, dict) else None
-        return self._stated.inference.model_dump() | {
+        scales: dict[str, Any] = self._stated.inference.model_dump()
+        return scales | {
             "sample_rate": self._stated.audio.sample_rate,
             "language": code if isinstance(code, str) and code else self._stated.espeak.voice,
             "speakers": dict(read_speakers(self.content, self.path)),
@@ -89,7 +90,7 @@ class PiperFile:
     @property
     def uses_espeak(self) -> bool:
         """True where espeak-ng phonemizes, not one of piper's other phonemizers."""
-        return self._stated.phoneme_type == "espeak"
+        return bool(self._stated.phoneme_type == "espeak")
 
     def sentences(self, text: str, longest: int) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself feeds them."""

@@ -122,7 +122,7 @@ def _ids_of_word(word: str, words: _Words) -> Iterator[tuple[int, int]]:
 
 
 def _open_pieces(path: Path) -> Source:
-    """Return what yields the word pieces of a model of SentencePiece, which is read as it stands."""
+    """Return what yields the word pieces of a model of SentencePiece, read as it stands."""
     with needing("transformers-tts"):
         from sentencepiece import SentencePieceProcessor
     with model_errors(f"'{path}' is no model of SentencePiece"):

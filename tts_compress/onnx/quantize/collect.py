@@ -13,8 +13,8 @@ from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Histogram
 from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.rewrite.verified_replace import Tensor
 from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.tensor import Tensor
 
 Watch = Callable[[Tensor], list[Tensor]]
 """Returns what is observed of a tensor: its statistics, or some of its values."""
@@ -162,7 +162,7 @@ def _middle(tensor: Tensor, axis: int, frames: int) -> Tensor:
     """Return the middle frames of a tensor."""
     length = tensor.apply("Shape").apply("Gather", [axis])
     begin = (length - [frames]).apply("Max", [0]) / [2]
-    return tensor.apply("Slice", begin, begin + [frames], [axis])
+    return tensor.apply("Slice", begin, begin.apply("Add", [frames]), [axis])
 
 
 def _channel_extremes(tensor: Tensor) -> list[Tensor]:
