@@ -34,14 +34,14 @@ def test_options_follow_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": str(tmp_path / "tts-compress" / "tensorrt"),
     }
-    chosen = find_provider("TensorrtExecutionProvider?trt_fp16_enable=1&trt_int8_enable=1")
+    tensorrt, openvino = "TensorrtExecutionProvider", "OpenVINOExecutionProvider?device_type=GPU"
     flags = {"trt_fp16_enable": "1", "trt_int8_enable": "1"}
-    assert chosen.settings(2) == ("TensorrtExecutionProvider", engines | flags)
-    off = find_provider("TensorrtExecutionProvider?trt_engine_cache_enable=0")
-    assert off.options["trt_engine_cache_enable"] == "0"
-    openvino = find_provider("OpenVINOExecutionProvider?device_type=GPU")
-    assert openvino.settings(2)[1] == {"num_of_threads": "2", "device_type": "GPU"}
-    assert openvino.settings(None)[1] == {"device_type": "GPU"}
+    chosen = find_provider(f"{tensorrt}?trt_fp16_enable=1&trt_int8_enable=1", 2)
+    assert chosen == (tensorrt, engines | flags)
+    off = find_provider(f"{tensorrt}?trt_engine_cache_enable=0")[1]
+    assert off["trt_engine_cache_enable"] == "0"
+    assert find_provider(openvino, 2)[1] == {"num_of_threads": "2", "device_type": "GPU"}
+    assert find_provider(openvino)[1] == {"device_type": "GPU"}
 
 
 def test_a_provider_that_does_not_start_is_no_silent_fallback(

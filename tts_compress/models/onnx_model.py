@@ -61,12 +61,14 @@ class OnnxModel:
             raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
         self.spec = spec
         self.manifest = manifest
-        self.parts: Mapping[str, GraphPart] = self._read(GraphPart(path=path, spec=spec, held=held))
+        self.parts: Mapping[str, GraphPart] = self._read_parts(
+            GraphPart(path=path, spec=spec, held=held)
+        )
         self._opened: dict[str, Opened] = {}
         self._streamer: Streamer | None = None
         self.sessions = Sessions()
 
-    def _read(self, first: GraphPart) -> Mapping[str, GraphPart]:
+    def _read_parts(self, first: GraphPart) -> Mapping[str, GraphPart]:
         """Return the graphs, given the one of the path; a voice reads what explains them."""
         return {"": first}
 

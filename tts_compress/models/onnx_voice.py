@@ -55,7 +55,7 @@ class OnnxVoice(OnnxModel):
 
     parts: Mapping[str, Part]
 
-    def _read(self, first: GraphPart) -> Mapping[str, Part]:
+    def _read_parts(self, first: GraphPart) -> Mapping[str, Part]:
         self._found = self._explain(first.path)
         leading, *others = parts = self._found.parts()
         self.caller = Caller(self._found, parts)
@@ -240,12 +240,9 @@ class OnnxVoice(OnnxModel):
         """Open the stages beside the voice's files, with fed noise where no threads are stated."""
         name, part = [*self.parts.items()][-1]
         path = self.parts[""].path.parent / STREAM_NAME
-        is_there = self.parts[name].held is None and path.is_file()
-        return (
-            open_stages(part, self.sample_rate, path, threads, self.sessions.open)
-            if is_there
-            else None
-        )
+        if self.parts[name].held is not None or not path.is_file():
+            return None
+        return open_stages(part, self.sample_rate, path, threads, self.sessions.open)
 
     def _player(self, threads: int) -> StreamRuntime | None:
         """Return what plays the stages beside the voice's files; None where there are none."""

@@ -8,6 +8,7 @@ swamps the effect of quantization. Noise that is fed pairs them exactly.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -241,5 +242,5 @@ def _reals(random: onnx.NodeProto, standard: Tensor) -> Tensor:
         return standard * attribute(random, "scale", 1.0) + attribute(random, "mean", 0.0)
     low = attribute(random, "low", 0.0)
     # The distribution function of normal values is uniform.
-    uniform = ((standard * 0.5**0.5).apply("Erf") + 1.0) * 0.5
+    uniform = ((standard * sqrt(0.5)).apply("Erf") + 1.0) * 0.5
     return uniform * (attribute(random, "high", 1.0) - low) + low

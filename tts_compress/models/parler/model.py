@@ -465,5 +465,6 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, LoadedRoot]):
         root: Any = self.root()
         write_settings(root, directory / CONFIG)
         root.generation_config.save_pretrained(directory)
-        write_tokenizers(*self.loaded.tokenizer(), directory)
+        of_texts, of_descriptions = self.loaded.tokenizer()
+        write_tokenizers(of_texts, of_descriptions, directory)
         (directory / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")
