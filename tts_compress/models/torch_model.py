@@ -1,8 +1,9 @@
 """The base of every family that runs in torch, and the form in which its models are saved.
 
-A new one brings a class of its files (`SourceFiles`), one of what is in memory (`Loaded`), its
-`Options`, and a `TorchFamilyModel` that states how it is read, how it speaks and what it writes.
-Its package's `FAMILY` registers it (`tts_compress/families.py`).
+A new one brings a class of its files (`SourceFiles`), one of what is in memory (`Loaded`; where
+components are children of the official object, `LoadedRoot`), its `Options`, and a
+`TorchFamilyModel` that states how it is read, how it speaks and what it writes. Its package's
+`FAMILY` registers it (`tts_compress/families.py`).
 """
 
 import math
