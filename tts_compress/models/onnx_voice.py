@@ -1,6 +1,6 @@
 """Voices of one or several ONNX graphs that speak by their contract."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
@@ -159,6 +159,10 @@ class OnnxVoice(OnnxModel):
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
         return self.caller.calls(text, seed, speaker or self.speaker, self.prompt or Prompt())
+
+    def _hear(self, call: Call, heard: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Speak, and tell functions the outputs and tokens of their names."""
+        self.caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
 
     def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
