@@ -21,7 +21,8 @@ from torch.nn import functional
 
 from benchmarks.voices.voice import export_graph
 from tts_compress.config import data_file
-from tts_compress.models.pocket.network import official, quiet
+from tts_compress.models.pocket.model import official
+from tts_compress.models.pretrained import quiet
 
 POSITIONS = 1_000
 _PIECES = ("the quick brown fox jumps over a lazy dog.", "Hello there, how are you?", "Go on!")

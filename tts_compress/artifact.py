@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +48,10 @@ class LayerRecord:
 
     reason: str = ""
     """Reason why a layer of a torch module keeps FP32; omitted from the file if empty."""
+
+    def record(self) -> "LayerRecord":
+        """Return what a manifest holds of it, where it is more."""
+        return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from tts_compress.torch.devices import device_of
     "F5-TTS v1 Base: one step of the diffusion transformer, 2 × 600 frames (guidance)",
 )
 def _dit() -> Network:
-    from tts_compress.models.f5.network import official, quiet
+    from tts_compress.models.f5.network import official
+    from tts_compress.models.pretrained import quiet
 
     kind = official("f5_tts.model").DiT
     arch: dict[str, Any] = {"dim": 1024, "depth": 22, "heads": 16, "ff_mult": 2, "text_dim": 512}

@@ -31,7 +31,8 @@ _LATENTS = 16
 
 def build_release(name: str) -> Any:
     """Return the official object of a release with random weights and a tokenizer of the text."""
-    from tts_compress.models.pocket.network import PocketSource, build, quiet, releases
+    from tts_compress.models.pocket.model import PocketSource, build, releases
+    from tts_compress.models.pretrained import quiet
 
     settings = PocketSource(config=releases() / f"{name}.yaml").settings.model_copy(deep=True)
     table = settings.flow_lm.lookup_table
@@ -64,7 +65,7 @@ def _write_tokenizer(path: Path, rows: int) -> None:
 
 
 def _speaking(seconds: float) -> Call:
-    from tts_compress.models.pocket.network import quiet
+    from tts_compress.models.pretrained import quiet
 
     def call(root: Any) -> Step:
         # Its own threads know nothing of inference mode, whose tensors they cannot change.
@@ -85,7 +86,7 @@ def _speaking(seconds: float) -> Call:
 
 def decode(root: Any, latents: torch.Tensor, at_once: int) -> torch.Tensor:
     """Return the samples that the codec makes of latents `[1, S, D]`, so many in each call."""
-    from tts_compress.models.pocket.network import official
+    from tts_compress.models.pocket.model import official
 
     states = official("modules.stateful_module")
     steps = round(root.mimi.encoder_frame_rate / root.mimi.frame_rate)
@@ -104,7 +105,7 @@ def _decoding(root: Any) -> Step:
 
 def _stepping(positions: int, *, rounded: bool) -> Call:
     def call(root: Any) -> Step:
-        from tts_compress.models.pocket.network import official
+        from tts_compress.models.pocket.model import official
 
         states, attention = official("modules.stateful_module"), official("modules.attention")
         lm, append = root.flow_lm, RoundedCaches().append if rounded else attention.complete_kv

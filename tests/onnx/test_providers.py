@@ -9,22 +9,22 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models import load
-from tts_compress.onnx.session import CPU, Provider, Sessions, assigned_operators, fallback
+from tts_compress.onnx.session import CPU, Sessions, assigned_operators, fallback, find_provider
 
 _ALL = ["TensorrtExecutionProvider", "OpenVINOExecutionProvider", CPU]
 
 
 def test_a_provider_that_is_missing_is_refused_with_what_installs_it() -> None:
     with pytest.raises(ModelError, match="no provider 'CUDA'; accepted: CPUExecutionProvider"):
-        Provider.of("CUDA")
+        find_provider("CUDA")
     with pytest.raises(ModelError, match=r"no provider 'CudaExecutionProvider'; .* did you mean"):
-        Provider.of("CudaExecutionProvider")
+        find_provider("CudaExecutionProvider")
     there = ", ".join(onnxruntime.get_available_providers())
     told = f"has no DmlExecutionProvider here, but {there}; install onnxruntime-directml in its"
     with pytest.raises(ModelError, match=told):
-        Provider.of("DmlExecutionProvider")
+        find_provider("DmlExecutionProvider")
     with pytest.raises(ModelError, match="cannot read the options 'fast'"):
-        Provider.of(f"{CPU}?fast")
+        find_provider(f"{CPU}?fast")
 
 
 def test_options_follow_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -34,14 +34,14 @@ def test_options_follow_the_name(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
         "trt_engine_cache_enable": "1",
         "trt_engine_cache_path": str(tmp_path / "tts-compress" / "tensorrt"),
     }
-    chosen = Provider.of("TensorrtExecutionProvider?trt_fp16_enable=1&trt_int8_enable=1")
+    tensorrt, openvino = "TensorrtExecutionProvider", "OpenVINOExecutionProvider?device_type=GPU"
     flags = {"trt_fp16_enable": "1", "trt_int8_enable": "1"}
-    assert chosen.settings(2) == ("TensorrtExecutionProvider", engines | flags)
-    off = Provider.of("TensorrtExecutionProvider?trt_engine_cache_enable=0")
-    assert off.options["trt_engine_cache_enable"] == "0"
-    openvino = Provider.of("OpenVINOExecutionProvider?device_type=GPU")
-    assert openvino.settings(2)[1] == {"num_of_threads": "2", "device_type": "GPU"}
-    assert openvino.settings(None)[1] == {"device_type": "GPU"}
+    chosen = find_provider(f"{tensorrt}?trt_fp16_enable=1&trt_int8_enable=1", 2)
+    assert chosen == (tensorrt, engines | flags)
+    off = find_provider(f"{tensorrt}?trt_engine_cache_enable=0")[1]
+    assert off["trt_engine_cache_enable"] == "0"
+    assert find_provider(openvino, 2)[1] == {"num_of_threads": "2", "device_type": "GPU"}
+    assert find_provider(openvino)[1] == {"device_type": "GPU"}
 
 
 def test_a_provider_that_does_not_start_is_no_silent_fallback(

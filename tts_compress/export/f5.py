@@ -17,10 +17,11 @@ from torch.onnx.operators import shape_as_tensor
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.export.f5_step import F5GraphOptions, Step, schedule
 from tts_compress.export.fourier import FrameSettings, InverseFourier, LogMel
-from tts_compress.export.graphs import Axes, copy_shell, observed, write_graph
+from tts_compress.export.graphs import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.feeds import feeds_writer
 from tts_compress.onnx.session import Feeds
+from tts_compress.torch.tracing import Axes
 
 _LOUDEST = 100.0
 """Upper limit of magnitudes in Vocos' own head."""

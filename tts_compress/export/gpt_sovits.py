@@ -23,12 +23,13 @@ from torch.onnx.operators import shape_as_tensor
 
 from tts_compress.errors import ModelError
 from tts_compress.export.fourier import Frames
-from tts_compress.export.graphs import Axes, copy_shell, observed, write_graph
+from tts_compress.export.graphs import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.source import write_prompt
 from tts_compress.models.graph_file import SharedWeights
 from tts_compress.reading import read_text
+from tts_compress.torch.tracing import Axes
 
 GRAPHS = ("encoder.onnx", "prefill.onnx", "step.onnx", "decoder.onnx")
 """Files of the graphs, in the order in which they run."""
@@ -311,96 +312,8 @@ lexicon = "{_LEXICON}"
 endings = ".!?,…-"
 replace = {{ ";" = ",", ":" = "," }}"""
 
-_CONTRACT = """version = 1
-name = "gpt-sovits"
-summary = "GPT-SoVITS {version}"
-sample_rate = {rate}
-{language}
-[tokens]
-{tokens}
-
-[input.phones]
-role = "tokens"
-
-[input.bert]                    # zeros but for Chinese
-role = "constant"
-value = 0
-shape = [1, 1024, "tokens"]
-
-[input.prompt_phones]           # of the recording's text, with their features in prompt.npz
-role = "constant"
-value = {phones}
-
-[input.prompt_bert]
-role = "style"
-file = "prompt.npz"
-
-[input.recording]
-role = "recording"
-rate = {rate}
-longest_s = 10
-
-[input.recording_16k]
-role = "recording"
-rate = 16000
-longest_s = 10
-
-[until.speech]
-output = "token"
-token = {end}
-longest = {longest}
-
-[size.prompt]
-output = "prompt"
-axis = 1
-
-[[then]]
-graph = "prefill.onnx"
-
-[then.sample.token]
-{sample}
-
-[then.input.text]
-role = "output"
-
-[then.input.prompt]
-role = "output"
-
-[[then]]
-graph = "step.onnx"
-loop = "speech"
-
-[then.sample.token]
-{sample}
-
-[then.input.token]
-role = "output"
-
-[then.input.length]
-role = "lengths"
-size = "prompt"
-
-[then.input.step]
-role = "step"
-
-[then.input."past_*"]
-role = "state"
-output = "present_*"
-
-[[then]]
-graph = "decoder.onnx"
-
-[then.input.phones]
-role = "tokens"
-
-[then.input.codes]
-role = "output"
-output = "token"
-join = 1
-
-[then.input.style]
-role = "output"
-"""
+_CONTRACT = Path(__file__).with_name("templates") / "gpt-sovits.toml"
+"""The contract, with names in braces where a voice's own values stand."""
 
 _STEPS_PER_SECOND = 50
 _MOST_STEPS = 1_499
@@ -433,7 +346,7 @@ def _contract_text(voice: Any, phones: Sequence[int], *, is_spelled: bool) -> st
     }
     language = _LANGUAGES.get(options.text_lang.removeprefix("all_"))
     steps = min(_STEPS_PER_SECOND * int(t2s["data"]["max_sec"]), _MOST_STEPS)
-    return _CONTRACT.format(
+    return read_text(_CONTRACT).format(
         version=voice.version,
         rate=voice.sample_rate,
         language=f'language = "{language}"\n' if language else "",

@@ -1,10 +1,8 @@
 """Graphs of torch modules: traced, checked and written, and called in a module's place."""
 
 import inspect
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from io import BytesIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,13 +19,10 @@ from tts_compress.torch.layers.module_surgery import (
     fold_weight_norm,
     intercepted,
 )
+from tts_compress.torch.tracing import Axes, trace
 
 OPSET = 17
 """The first with layer normalisation as one operator."""
-
-
-Axes = Mapping[str, Mapping[int, str]]
-"""Names of the free axes, by position, of each input or output in order."""
 
 
 def write_graph(
@@ -35,37 +30,16 @@ def write_graph(
 ) -> Path:
     """Write a module as an ONNX graph of opset 17, and return the path.
 
-    The tracing exporter is used: the newer one stops at lengths that depend on data, and names
-    operators so that their modules are lost.
-
-    Args:
-        module: In `eval` mode and FP32.
-        examples: Inputs of the call that is traced, one tensor for each.
-        inputs: Names and free axes of the inputs.
-        outputs: Names and free axes of the outputs.
-        path: The `.onnx` file.
+    Arguments but the `.onnx` file's path are those of `trace`.
     """
-    free, graph = {**inputs, **outputs}, BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # about lengths, and of deprecation
-        try:
-            torch.onnx.export(
-                module,
-                examples,
-                graph,  # type: ignore[arg-type]  # the tracing exporter takes it
-                opset_version=OPSET,
-                input_names=list(inputs),
-                output_names=list(outputs),
-                dynamic_axes={name: dict(axes) for name, axes in free.items() if axes},
-                dynamo=False,
-            )
-            onnx.checker.check_model(graph.getvalue())
-        # The module's own code can raise anything while it is traced.
-        except Exception as error:
-            kind = type(module).__name__
-            raise ModelError(f"{kind} cannot be exported to ONNX: {first_line(error)}") from error
+    try:
+        graph = trace(module, examples, inputs, outputs, OPSET)
+        onnx.checker.check_model(graph)
+    except Exception as error:
+        kind = type(module).__name__
+        raise ModelError(f"{kind} cannot be exported to ONNX: {first_line(error)}") from error
     with atomic_file(path) as partial:
-        partial.write_bytes(graph.getvalue())
+        partial.write_bytes(graph)
     return path
 
 

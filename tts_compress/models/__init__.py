@@ -2,13 +2,13 @@
 
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Literal
+from typing import Any, Literal
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models.base import Model, TTSModel
-from tts_compress.models.execution import PROCESSOR, Execution, Movable
+from tts_compress.models.execution import PROCESSOR, Execution
 
 __all__ = ["load", "open_model"]
 
@@ -62,16 +62,15 @@ def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = P
     text = str(spec)
     try:
         family, location, manifest = _resolve(text, bare=bare)
-        model = _open(family, location, text, manifest)
+        model: Any = _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"
         ) from error
-    if execution == PROCESSOR:
-        return model
-    if not isinstance(model, Movable):
+    if execution != PROCESSOR and not hasattr(model, "on"):
         raise ModelError(f"models of family {model.family!r} compute on the processor alone")
-    return model.on(execution)
+    moved: Model = model if execution == PROCESSOR else model.on(execution)
+    return moved
 
 
 def family_of(spec: str) -> str | None:

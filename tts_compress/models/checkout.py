@@ -127,15 +127,22 @@ def named(root: Path) -> Iterator[Upstream]:
         names = " or ".join(upstream.name for upstream in upstreams)
         expected = "; ".join(f"{u.name} has {', '.join(u.markers)}" for u in upstreams)
         raise ModelError(f"'{root}' is no clone of {names} ({expected})")
-    before = os.environ.get(upstream.variable)
-    os.environ[upstream.variable] = str(root)
-    try:
+    with variable(upstream.variable, str(root)):
         yield upstream
+
+
+@contextmanager
+def variable(name: str, value: str) -> Iterator[None]:
+    """Give a variable of the environment another value in the block."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
     finally:
         if before is None:
-            del os.environ[upstream.variable]
+            del os.environ[name]
         else:
-            os.environ[upstream.variable] = before
+            os.environ[name] = before
 
 
 def _folder_of(module: Any) -> Path | None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import tts_compress
@@ -90,9 +91,7 @@ class Espeak:
         if error := answer.get("error"):
             kind = _ERRORS.get(error["kind"], ModelError)
             raise kind.__new__(kind, error["message"])
-        if "problem" in answer["ok"]:
-            raise ModelError(answer["ok"]["problem"])
-        sentences: list[Any] = answer["ok"]["sentences"]
+        sentences: list[Any] = answer["ok"]
         return sentences
 
     def _ask(self, request: Mapping[str, object]) -> Answer:
@@ -119,28 +118,24 @@ class Espeak:
         return self._child
 
 
-class _Host:
-    """Serves the requests of `Espeak`; without piper it says so at the first one."""
-
-    def phonemes(self, language: str, text: str) -> dict[str, Any]:
-        """Return the phonemes of each sentence, or the problem with the language."""
-        with needing("piper"):
-            try:
-                return {"sentences": _espeak().phonemize(language, text)}
-            except RuntimeError as error:
-                return {"problem": f"espeak-ng cannot speak {language!r}: {error}"}
-
-    def ids(self, config: str, text: str) -> dict[str, Any]:
-        """Return the phoneme ids of each sentence, or the problem with the configuration."""
+def _phonemes(language: str, text: str) -> list[list[str]]:
+    with needing("piper"):
         try:
-            voice = _voice(config)
-            sentences = [sentence for sentence in voice.phonemize(text) if sentence]
-            return {"sentences": [voice.phonemes_to_ids(sentence) for sentence in sentences]}
-        except ImportError as error:
-            raise MissingExtraError(error.name or "piper", "piper") from error
-        # A language espeak-ng does not know, a map without the symbols every sentence has.
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return {"problem": f"{error}"}
+            return _espeak().phonemize(language, text)
+        except RuntimeError as error:
+            raise ModelError(f"espeak-ng cannot speak {language!r}: {error}") from error
+
+
+def _ids(config: str, text: str) -> list[list[int]]:
+    try:
+        voice = _voice(config)
+        sentences = [sentence for sentence in voice.phonemize(text) if sentence]
+        return [voice.phonemes_to_ids(sentence) for sentence in sentences]
+    except ImportError as error:
+        raise MissingExtraError(error.name or "piper", "piper") from error
+    # A language espeak-ng does not know, a map without the symbols every sentence has.
+    except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ModelError(f"{error}") from error
 
 
 @lru_cache(maxsize=8)
@@ -159,4 +154,5 @@ def _espeak() -> EspeakPhonemizer:
 
 
 if __name__ == "__main__":
-    serve(_Host)
+    # Without piper it says so at the first request.
+    serve(lambda: SimpleNamespace(phonemes=_phonemes, ids=_ids))

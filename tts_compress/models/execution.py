@@ -1,7 +1,7 @@
 """Where a model computes: on a device of torch, or by a provider of onnxruntime."""
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal
 
 from tts_compress.options import option
 
@@ -39,22 +39,7 @@ PROCESSOR = Execution()
 """The place where models compute by default."""
 
 
-@runtime_checkable
-class Movable(Protocol):
-    """A model that computes where it is told to."""
-
-    @property
-    def execution(self) -> Execution:
-        """The place where it computes."""
-
-    def on(self, execution: Execution) -> Self:
-        """Return this model computing elsewhere.
-
-        Raises:
-            ModelError: It cannot compute there, or there is no such place.
-        """
-
-
 def execution_of(model: object) -> Execution:
     """Return the place where a model computes."""
-    return model.execution if isinstance(model, Movable) else PROCESSOR
+    execution: Execution = getattr(model, "execution", PROCESSOR)
+    return execution

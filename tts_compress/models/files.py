@@ -118,7 +118,7 @@ def find_prompt(directory: Path) -> Prompt:
     return Prompt(audio=audio, text=spoken or None)
 
 
-def check_duration(path: Path, limits_s: tuple[float, float]) -> None:
+def check_duration(path: Path, limits_s: tuple[float, float] = (0.5, 60.0)) -> None:
     """Refuse a file that cannot be a reference recording, without reading all of it."""
     header = read_header(path)
     duration_s = header.frames / header.samplerate

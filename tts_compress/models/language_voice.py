@@ -1,6 +1,5 @@
 """ONNX voices that are language models: what they predict, step by step, along given speech."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,29 +15,22 @@ from tts_compress.models.contract.schema import Until
 from tts_compress.models.onnx_voice import OnnxVoice
 
 
-class _SteppedVoice(OnnxVoice):
-    """A voice whose speech ends by its own decision, which can be made to read another's."""
-
-    @property
-    def _until(self) -> Until:
-        return next(until for until in self.contract.until.values() if until.output is not None)
-
-    def _hear(self, call: Call, heard: Mapping[str, Callable[[Any], Any]]) -> None:
-        """Speak, and tell functions the outputs and tokens of their names."""
-        self.caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
+def _end_of(voice: OnnxVoice) -> Until:
+    """Return the decision of a voice that ends its speech."""
+    return next(until for until in voice.contract.until.values() if until.output is not None)
 
 
-class TokenVoice(_SteppedVoice):
+class TokenVoice(OnnxVoice):
     """A voice that draws tokens until one that ends its speech."""
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Speak a text and return its tokens; the first row is of zeros."""
-        rows: list[npt.NDArray[np.int64]] = []
+        rows, until = list[npt.NDArray[np.int64]](), _end_of(self)
         for call in self._calls(text, seed):
-            self._hear(call, {str(self._until.output): rows.append})
+            self._hear(call, {str(until.output): rows.append})
         ids = np.concatenate([np.zeros_like(rows[0]), *rows])
-        ends = ids[1:, :1] == self._until.token
-        return Tokens(ids=ids, chosen=~ends.repeat(ids.shape[1], 1), stop=self._until.token)
+        ends = ids[1:, :1] == until.token
+        return Tokens(ids=ids, chosen=~ends.repeat(ids.shape[1], 1), stop=until.token)
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after another model's tokens."""
@@ -54,14 +46,15 @@ class TokenVoice(_SteppedVoice):
             scores.append(rows.astype(np.float32))
             return step
 
+        heard = dict.fromkeys(names, latest.append) | {str(_end_of(self).output): told}
         for call in self._calls(text, None):
-            self._hear(call, dict.fromkeys(names, latest.append) | {str(self._until.output): told})
+            self._hear(call, heard)
         if next(steps, None) is not None:
             raise ModelError(f"the tokens are not ones of {text[:40]!r}")
         return np.stack(scores)
 
 
-class LatentVoice(_SteppedVoice):
+class LatentVoice(OnnxVoice):
     """A voice that writes latents until a number says that its speech ends."""
 
     def generate_latents(self, text: str, *, seed: int | None) -> npt.NDArray[np.float32]:
@@ -79,7 +72,7 @@ class LatentVoice(_SteppedVoice):
         # The round that ends speech may make no latent.
         answers = [np.resize(np.vstack([m, 0 * m[:1]]), (len(s), m.shape[1])) for m, s in read]
         stops = np.concatenate([stops for _, stops in read])
-        threshold = float(self._until.above or 0)
+        threshold = float(_end_of(self).above or 0)
         return Reading(latents=np.concatenate(answers), stop=stops, threshold=threshold)
 
     def _read(
@@ -92,7 +85,7 @@ class LatentVoice(_SteppedVoice):
             rows: What is read in place of the latents, the first row being the beginning; None
                 for the voice's own.
         """
-        written, stops, until = list[Any](), list[float](), self._until
+        written, stops, until = list[Any](), list[float](), _end_of(self)
 
         def ending(value: Any) -> Any:
             stops.append(float(np.reshape(value, -1)[0]))

@@ -61,10 +61,16 @@ class OnnxModel:
             raise ModelError(f"no file '{path}'; give an existing {self.kind} (.onnx)")
         self.spec = spec
         self.manifest = manifest
-        self.parts: Mapping[str, GraphPart] = {"": GraphPart(path=path, spec=spec, held=held)}
+        self.parts: Mapping[str, GraphPart] = self._read_parts(
+            GraphPart(path=path, spec=spec, held=held)
+        )
         self._opened: dict[str, Opened] = {}
         self._streamer: Streamer | None = None
         self.sessions = Sessions()
+
+    def _read_parts(self, first: GraphPart) -> Mapping[str, GraphPart]:
+        """Return the graphs, given the one of the path; a voice reads what explains them."""
+        return {"": first}
 
     def __repr__(self) -> str:
         return shown_model(self)

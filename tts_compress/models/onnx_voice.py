@@ -1,6 +1,6 @@
 """Voices of one or several ONNX graphs that speak by their contract."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from itertools import groupby, islice
@@ -11,10 +11,9 @@ from typing import Any, Self
 import numpy as np
 import onnx
 
-from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError
-from tts_compress.models.base import Component, Prompt, Runtime, Speaking
+from tts_compress.models.base import Component, GraphPart, Prompt, Runtime, Speaking
 from tts_compress.models.contract.calling import Call, Caller, Seed
 from tts_compress.models.contract.reading import Explained, Part, find_contract
 from tts_compress.models.contract.schema import Contract
@@ -54,25 +53,19 @@ class OnnxVoice(OnnxModel):
     family = "contract"
     kind = "voice with a contract"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        spec: str,
-        manifest: Manifest | None = None,
-        held: onnx.ModelProto | None = None,
-    ) -> None:
-        super().__init__(path, spec=spec, manifest=manifest, held=held)
-        self._found = self._explain(path)
-        first, *others = parts = self._found.parts()
-        self.parts: Mapping[str, Part] = {"": replace(first, spec=spec, held=held)} | {
-            part.path.stem: part for part in others if part.path != first.path
-        }
+    parts: Mapping[str, Part]
+
+    def _read_parts(self, first: GraphPart) -> Mapping[str, Part]:
+        self._found = self._explain(first.path)
+        leading, *others = parts = self._found.parts()
         self.caller = Caller(self._found, parts)
         self.folder = self.contract.folder
         self.speakers = self.caller.speakers
         self.speaker: str | None = None
         self.prompt = find_prompt(self._found.folders[-1]) if self.contract.imitates else None
+        return {"": replace(leading, spec=first.spec, held=first.held)} | {
+            part.path.stem: part for part in others if part.path != leading.path
+        }
 
     def _explain(self, path: Path) -> Explained:
         """Return the contract, and the first graph as it explains it."""
@@ -167,6 +160,10 @@ class OnnxVoice(OnnxModel):
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
         return self.caller.calls(text, seed, speaker or self.speaker, self.prompt or Prompt())
 
+    def _hear(self, call: Call, heard: Mapping[str, Callable[[Any], Any]]) -> None:
+        """Speak, and tell functions the outputs and tokens of their names."""
+        self.caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
+
     def cut(self, *, fed: bool = False) -> StagedGraph:
         """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
 
@@ -247,12 +244,9 @@ class OnnxVoice(OnnxModel):
         """Open the stages beside the voice's files, with fed noise where no threads are stated."""
         name, part = [*self.parts.items()][-1]
         path = self.parts[""].path.parent / STREAM_NAME
-        is_there = self.parts[name].held is None and path.is_file()
-        return (
-            open_stages(part, self.sample_rate, path, threads, self.sessions.open)
-            if is_there
-            else None
-        )
+        if self.parts[name].held is not None or not path.is_file():
+            return None
+        return open_stages(part, self.sample_rate, path, threads, self.sessions.open)
 
     def _player(self, threads: int) -> StreamRuntime | None:
         """Return what plays the stages beside the voice's files; None where there are none."""

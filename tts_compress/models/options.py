@@ -67,10 +67,11 @@ def split_location(location: str, example: str) -> tuple[str, dict[str, Any]]:
         pairs = parse_qsl(query, keep_blank_values=True, strict_parsing=True)
         if not pairs:
             raise ValueError("there are none")
-    return name, {key: _value(text) for key, text in pairs}
+    return name, {key: number_or_text(text) for key, text in pairs}
 
 
-def _value(text: str) -> str | float:
+def number_or_text(text: str) -> str | float:
+    """Return the number that a text states, an integer if it is one, or else the text itself."""
     for kind in (int, float):
         try:
             return kind(text)

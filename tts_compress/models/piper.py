@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import pathlib
-import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from tts_compress.artifact import Manifest
 from tts_compress.audio import Audio
 from tts_compress.config import data_file, demo_voice
 from tts_compress.errors import ModelError, TextError, model_errors, needing
-from tts_compress.folders import temporary_folder
 from tts_compress.models.base import Runtime, check_encodable
 from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, explain
@@ -57,26 +55,16 @@ class PiperModel(OnnxVoice):
 
     Args:
         path: The voice's `.onnx` file; of a voice in memory only the name it will have.
-        spec: Spec by which the user named the voice.
-        manifest: Record of its compression; None for an original.
-        held: The graph, where it is in memory only.
         config: The voice's configuration; by default the file's name with `.json` behind it.
+        others: Those of `OnnxModel`.
     """
 
     family = "piper"
     kind = "Piper voice"
 
-    def __init__(
-        self,
-        path: Path,
-        *,
-        spec: str,
-        manifest: Manifest | None = None,
-        held: onnx.ModelProto | None = None,
-        config: Path | None = None,
-    ) -> None:
+    def __init__(self, path: Path, *, config: Path | None = None, **others: Any) -> None:
         self._config_path = config or path.with_name(f"{path.name}.json")
-        super().__init__(path, spec=spec, manifest=manifest, held=held)
+        super().__init__(path, **others)
 
     def _explain(self, path: Path) -> Explained:
         self._config = PiperFile(self._config_path)
@@ -269,6 +257,8 @@ def _build(
     import torch
     from piper.train.vits.models import SynthesizerTrn
 
+    from tts_compress.torch.layers.module_surgery import fold_weight_norm
+
     with model_errors(f"'{path}' does not fit its own hyper-parameters"):
         hyper = {
             # Command lines give sizes of layers as text.
@@ -304,7 +294,8 @@ def _build(
         )
     spoken = ((name, tensor) for name, tensor in weights.items() if not name.startswith("enc_q."))
     check_finite(spoken, path)
-    return _fold_weight_norm(model.eval().float())
+    fold_weight_norm(model)  # Piper's own method covers the decoder only
+    return model.eval().float()
 
 
 def _check_sizes(hyper: Mapping[str, Any]) -> None:
@@ -321,19 +312,11 @@ def _check_sizes(hyper: Mapping[str, Any]) -> None:
                 raise ValueError(f"{name} is {number!r:.40}; 0 to {most} is accepted")
 
 
-def _fold_weight_norm(model: torch.nn.Module) -> torch.nn.Module:
-    """Fold weight norm in every module; Piper's own method covers the decoder only."""
-    from torch.nn.utils import remove_weight_norm
-
-    for module in model.modules():
-        if hasattr(module, "weight_g"):
-            remove_weight_norm(module)
-    return model
-
-
 def _export(model: Any, speakers: int) -> onnx.ModelProto:
     """Export with the inputs and outputs that the piper program uses."""
     import torch
+
+    from tts_compress.torch.tracing import trace
 
     def forward(
         text: torch.Tensor,
@@ -358,21 +341,7 @@ def _export(model: Any, speakers: int) -> onnx.ModelProto:
         torch.tensor([0.667, 1.0, 0.8]),
         torch.tensor([0]) if speakers > 1 else None,
     )
-    with warnings.catch_warnings(), torch.no_grad(), temporary_folder() as directory:
-        file = Path(directory) / "voice.onnx"
-        warnings.simplefilter("ignore")  # tracer warnings about lengths, and of deprecation
-        torch.onnx.export(
-            model,
-            inputs,
-            file,
-            opset_version=_OPSET,
-            input_names=["input", "input_lengths", "scales", "sid"][: 4 if speakers > 1 else 3],
-            output_names=["output"],
-            dynamic_axes={
-                "input": {0: "batch_size", 1: "phonemes"},
-                "input_lengths": {0: "batch_size"},
-                "output": {0: "batch_size", 2: "time"},
-            },
-            dynamo=False,  # the newer exporter fails on the splines' data-dependent assertion
-        )
-        return onnx.load(file)
+    named = {"input": {0: "batch_size", 1: "phonemes"}, "input_lengths": {0: "batch_size"}}
+    named |= {"scales": {}} | ({"sid": {}} if speakers > 1 else {})
+    sound = {"output": {0: "batch_size", 2: "time"}}
+    return onnx.load_model_from_string(trace(model, inputs, named, sound, _OPSET))

@@ -3,12 +3,14 @@
 Every system whose package builds on transformers uses it, whichever release that package asks for.
 """
 
+import io
 import json
 import logging
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -91,22 +93,21 @@ _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep bars, remarks and warnings of other packages from standard error in the block."""
+    """Keep bars, remarks, warnings and prints of other packages out of our output in the block."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)  # no errors
+    bars: Any = None
     try:
-        with warnings.catch_warnings():
+        with redirect_stdout(io.StringIO()), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import transformers
-
-            bars = transformers.logging.is_progress_bar_enabled()
-            transformers.logging.disable_progress_bar()
-            try:
-                yield
-            finally:
-                if bars:
-                    transformers.logging.enable_progress_bar()
+            if (package := sys.modules.get("transformers")) is not None:
+                bars = package.logging if package.logging.is_progress_bar_enabled() else None
+            if bars is not None:
+                bars.disable_progress_bar()
+            yield
     finally:
+        if bars is not None:
+            bars.enable_progress_bar()
         logging.disable(before)
 
 

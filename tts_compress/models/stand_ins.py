@@ -9,7 +9,6 @@ checkpoints store them.
 
 import math
 import sys
-from collections.abc import Callable
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -185,7 +184,8 @@ def offer_audiotools() -> None:
         _register("audiotools.core", install)
         _register("audiotools.core.util", install)
     if not _is_importable("argbind"):
-        _register("argbind", bind=_bind)
+        # There is no command line to bind: its decorator leaves a function as it is.
+        _register("argbind", bind=lambda *_, **__: lambda function: function)
 
 
 def offer_f5_trainer() -> None:
@@ -218,11 +218,6 @@ class _BaseModel(nn.Module):
     def device(self) -> torch.device:
         """The device of the first weight."""
         return next(self.parameters()).device
-
-
-def _bind(*_: Any, **__: Any) -> Callable[[Any], Any]:
-    """Return a decorator that leaves a function as it is: there is no command line to bind."""
-    return lambda function: function
 
 
 def _is_importable(name: str) -> bool:

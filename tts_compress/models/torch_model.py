@@ -1,8 +1,9 @@
 """The base of every family that runs in torch, and the form in which its models are saved.
 
-A new one brings a class of its files (`SourceFiles`), one of what is in memory (`Loaded`), its
-`Options`, and a `TorchFamilyModel` that states how it is read, how it speaks and what it writes.
-Its package's `FAMILY` registers it (`tts_compress/families.py`).
+A new one brings a class of its files (`SourceFiles`), one of what is in memory (`Loaded`; where
+components are children of the official object, `LoadedRoot`), its `Options`, and a
+`TorchFamilyModel` that states how it is read, how it speaks and what it writes. Its package's
+`FAMILY` registers it (`tts_compress/families.py`).
 """
 
 import math
@@ -74,6 +75,21 @@ class Loaded(Protocol):
 
     def with_root(self, root: nn.Module) -> Self:
         """Return the same with other components; the given one stays as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedRoot:
+    """A model in memory whose components are children of the official object itself."""
+
+    root: nn.Module
+    """The official object."""
+
+    tokenizer: Callable[[], Any] = lambda: None
+    """Returns the official tokenizer, or two, read at the first call: `inspect` needs none."""
+
+    def with_root(self, root: nn.Module) -> Self:
+        """Return another official object with the same tokenizer."""
+        return replace(self, root=root)
 
 
 SourceT = TypeVar("SourceT", bound=SourceFiles)

@@ -72,11 +72,8 @@ def noise_by_step(module: nn.Module, part: int = 0) -> Iterator[None]:
         yield
         return
     steps = count()
-    handle = module.register_forward_pre_hook(lambda *_: mode.restart(part, next(steps)))
-    try:
+    with module.register_forward_pre_hook(lambda *_: mode.restart(part, next(steps))):
         yield
-    finally:
-        handle.remove()
 
 
 class _PairedNoise(TorchFunctionMode):

@@ -6,16 +6,19 @@ swamps the effect of quantization. Noise that is fed pairs them exactly.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.onnx.graph import (
+    Graph,
     ancestors,
     attribute,
     bodies,
@@ -29,6 +32,7 @@ from tts_compress.onnx.graph import (
     standard_opset,
     tensors_read,
 )
+from tts_compress.onnx.tensor import Tensor
 
 NOISE_PREFIX = "tts_compress.noise."
 """Prefix of the inputs that take noise, and of the operators that read them."""
@@ -42,19 +46,8 @@ _REFUSED = frozenset({"Bernoulli", "Multinomial"})
 _TALL = 16
 """A tensor (B, X, Y) with so many times more X than Y has its time on X, any other one on Y."""
 
-_SHARED: dict[str, float | list[int]] = {
-    "zero": [0],
-    "one": [1],
-    "last": [-1],
-    "end": [np.iinfo(np.int64).max],
-    "tall": [_TALL],
-    "rows": [7_919],
-    "root": 0.5**0.5,
-    "half": 0.5,
-    "unit": 1.0,
-}
-"""Constants of all operators that read noise: whole numbers as vectors, real ones as scalars.
-`rows` keeps apart the iterations of a loop within a loop."""
+_ROWS = 7_919
+"""Keeps apart the iterations of a loop within a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,22 +92,19 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
         return fed
     elements = _element_types(fed, [draw.node for draw in draws])
     readers: dict[int, list[onnx.NodeProto]] = {}
+    written, constants = Graph(onnx.ModelProto()), dict[tuple[str, bytes], str]()
+    zeros = {"allowzero": 1} if standard_opset(fed) >= 14 else {}
     for index, draw in enumerate(sorted(draws, key=_order(fed.graph, draws))):
-        name = f"{NOISE_PREFIX}{index}"
+        name, begin = f"{NOISE_PREFIX}{index}", len(written.nodes)
         fed.graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, [None]))
-        reader = _NoiseReader(name=name, allow_zero=standard_opset(fed) >= 14)
-        readers[id(draw.node)] = reader.read(draw, elements.get(id(draw.node)))
+        noise = Tensor(written, name, name, constants)
+        _read(noise, draw, elements.get(id(draw.node)), zeros)
+        readers[id(draw.node)] = written.nodes[begin:]
     # Putting nodes into a graph copies them, with their bodies: those first.
     for graph, _ in reversed(list(nested_graphs(fed.graph))):
         if any(id(node) in readers for node in graph.node):
             set_nodes(graph, [new for node in graph.node for new in readers.get(id(node), [node])])
-    fed.graph.initializer.extend(
-        numpy_helper.from_array(
-            np.array(value, np.int64 if isinstance(value, list) else np.float32),
-            f"{NOISE_PREFIX}{name}",
-        )
-        for name, value in _SHARED.items()
-    )
+    fed.graph.initializer.extend(written.initializers.values())
     return fed
 
 
@@ -198,96 +188,59 @@ def _element_types(model: onnx.ModelProto, nodes: list[onnx.NodeProto]) -> dict[
     return elements
 
 
-@dataclass(slots=True, kw_only=True)
-class _NoiseReader:
-    """Writes the operators that stand for one random operator."""
+def _read(noise: Tensor, draw: _Draw, element: int | None, zeros: Mapping[str, int]) -> None:
+    """Write the operators that stand for one random operator.
 
-    name: str
-    """The input that takes its noise."""
-
-    allow_zero: bool
-    """A shape may hold zeros; from version 14 of the standard operators on."""
-
-    nodes: list[onnx.NodeProto] = field(default_factory=list)
-
-    def read(self, draw: _Draw, element: int | None) -> list[onnx.NodeProto]:
-        """Return the operators; `element` is the type of the result, None that of its input."""
-        random = draw.node
-        if random.op_type.endswith("Like"):
-            shape = self._add("Shape", [random.input[0]], "shape")
-        else:
-            sizes = np.array(attribute(random, "shape", ()), np.int64)
-            shape = self._add("Constant", [], "shape", value=numpy_helper.from_array(sizes))
-        size = self._add("ReduceProd", [shape], "size", keepdims=1)
-        values = self._reals(random, self._laid_out(self._flat(size, draw.counters), shape, size))
-        result, name = random.output, self.name
-        if element is None:
-            cast = helper.make_node("CastLike", [values, random.input[0]], result, name)
-        else:
-            cast = helper.make_node("Cast", [values], result, name, to=element)
-        return [*self.nodes, cast]
-
-    def _flat(self, size: str, counters: tuple[str, ...]) -> str:
-        """Return `size` of the values that are fed, repeated if these are fewer."""
-        available = self._add("Shape", [self.name], "available")  # OpenVINO knows no Size
-        start, end = f"{NOISE_PREFIX}zero", size
-        for number, counter in enumerate(counters):
-            step = self._add("Reshape", [counter, f"{NOISE_PREFIX}one"], f"step{number}")
-            if number:
-                rows = self._add("Mul", [start, f"{NOISE_PREFIX}rows"], f"rows{number}")
-                step = self._add("Add", [rows, step], f"iteration{number}")
-            start = step
-        if counters:
-            first = self._add("Mul", [start, size], "first")
-            start = self._add("Mod", [first, available], "start")
-            end = self._add("Add", [start, size], "end")
-        quotient = self._add("Div", [end, available], "quotient")
-        repeats = self._add("Add", [quotient, f"{NOISE_PREFIX}one"], "repeats")
-        tiled = self._add("Tile", [self.name, repeats], "tiled")
-        return self._add("Slice", [tiled, start, end], "flat")
-
-    def _laid_out(self, flat: str, shape: str, size: str) -> str:
-        """Return values in a shape `[B, ..., T]`, filled as `[B, T, ...]`."""
-        single, last = f"{NOISE_PREFIX}one", f"{NOISE_PREFIX}last"
-        ends = self._add("Slice", [shape, last, f"{NOISE_PREFIX}end"], "ends")
-        inner = self._add("Slice", [shape, single, last], "inner")
-        time = self._add("ReduceProd", [ends], "time", keepdims=1)
-        channels = self._add("ReduceProd", [inner], "channels", keepdims=1)
-        frame = self._add("Mul", [time, channels], "frame")
-        batch = self._add("Div", [size, self._add("Max", [frame, single], "some")], "batch")
-        slim = self._add("Mul", [time, f"{NOISE_PREFIX}tall"], "slim")
-        is_wide = self._add("Less", [channels, slim], "is_wide")
-        layout = self._add("Concat", [batch, time, channels], "layout", axis=0)
-        plain = self._add("Concat", [size, single, single], "plain", axis=0)
-        dims = self._add("Where", [is_wide, layout, plain], "dims")
-        zeros: dict[str, Any] = {"allowzero": 1} if self.allow_zero else {}
-        frames = self._add("Reshape", [flat, dims], "frames", **zeros)
-        turned = self._add("Transpose", [frames], "turned", perm=[0, 2, 1])
-        return self._add("Reshape", [turned, shape], "standard", **zeros)
-
-    def _reals(self, random: onnx.NodeProto, standard: str) -> str:
-        """Return standard normal values with the distribution of the operator."""
-        if random.op_type.startswith("RandomNormal"):
-            shift = attribute(random, "mean", 0.0)
-            factor = attribute(random, "scale", 1.0)
-        else:
-            shift = attribute(random, "low", 0.0)
-            factor = attribute(random, "high", 1.0) - shift
-            # The distribution function of normal values is uniform.
-            unit = self._add("Mul", [standard, f"{NOISE_PREFIX}root"], "root_share")
-            bell = self._add("Erf", [unit], "erf")
-            above = self._add("Add", [bell, f"{NOISE_PREFIX}unit"], "above")
-            standard = self._add("Mul", [above, f"{NOISE_PREFIX}half"], "uniform")
-        deviation = self._add("Constant", [], "deviation", value=_number(factor))
-        mean = self._add("Constant", [], "mean", value=_number(shift))
-        scaled = self._add("Mul", [standard, deviation], "scaled")
-        return self._add("Add", [scaled, mean], "values")
-
-    def _add(self, operator: str, inputs: list[str], part: str, **attributes: Any) -> str:
-        output = f"{self.name}/{part}"
-        self.nodes.append(helper.make_node(operator, inputs, [output], output, **attributes))
-        return output
+    Args:
+        noise: The input that takes its noise.
+        draw: The operator.
+        element: Type of the result; None for that of its input.
+        zeros: Attributes of a `Reshape` whose shape may hold zeros.
+    """
+    random, graph = draw.node, noise.graph
+    if random.op_type.endswith("Like"):
+        shape = replace(noise, name=random.input[0]).apply("Shape")
+    else:
+        shape = noise.of([*attribute(random, "shape", ())])
+    size = shape.apply("ReduceProd", keepdims=1)
+    flat = _flat(noise, size, [replace(noise, name=name) for name in draw.counters])
+    values = _reals(random, _laid_out(flat, shape, size, zeros)).name
+    if element is None:
+        graph.add("CastLike", [values, random.input[0]], random.output, noise.name)
+    else:
+        graph.add("Cast", [values], random.output, noise.name, to=element)
 
 
-def _number(value: float) -> onnx.TensorProto:
-    return helper.make_tensor("", TensorProto.FLOAT, [], [value])
+def _flat(noise: Tensor, size: Tensor, counters: Sequence[Tensor]) -> Tensor:
+    """Return `size` of the values that are fed, repeated if these are fewer."""
+    available = noise.apply("Shape")  # OpenVINO knows no Size
+    start, end = noise.of([0]), size
+    for number, counter in enumerate(counters):
+        step = counter.apply("Reshape", [1])
+        start = start * [_ROWS] + step if number else step
+    if counters:
+        start = (start * size).apply("Mod", available)
+        end = start + size
+    return noise.apply("Tile", (end / available).apply("Add", [1])).apply("Slice", start, end)
+
+
+def _laid_out(flat: Tensor, shape: Tensor, size: Tensor, zeros: Mapping[str, int]) -> Tensor:
+    """Return values in a shape `[B, ..., T]`, filled as `[B, T, ...]`."""
+    time = shape.apply("Slice", [-1], [np.iinfo(np.int64).max]).apply("ReduceProd", keepdims=1)
+    channels = shape.apply("Slice", [1], [-1]).apply("ReduceProd", keepdims=1)
+    batch = size / (time * channels).apply("Max", [1])
+    layout = batch.apply("Concat", time, channels, axis=0)
+    plain = size.apply("Concat", [1], [1], axis=0)
+    is_wide = channels.apply("Less", time * [_TALL])
+    frames = flat.apply("Reshape", is_wide.apply("Where", layout, plain), **zeros)
+    return frames.apply("Transpose", perm=[0, 2, 1]).apply("Reshape", shape, **zeros)
+
+
+def _reals(random: onnx.NodeProto, standard: Tensor) -> Tensor:
+    """Return standard normal values with the distribution of the operator."""
+    if random.op_type.startswith("RandomNormal"):
+        return standard * attribute(random, "scale", 1.0) + attribute(random, "mean", 0.0)
+    low = attribute(random, "low", 0.0)
+    # The distribution function of normal values is uniform.
+    uniform = ((standard * sqrt(0.5)).apply("Erf") + 1.0) * 0.5
+    return uniform * (attribute(random, "high", 1.0) - low) + low

@@ -14,7 +14,7 @@ from concurrent.futures import Future, wait
 from functools import cache
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
-from typing import Any, NamedTuple, Self
+from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
@@ -50,51 +50,41 @@ _RECORDED = "session.record_ep_graph_assignment_info"
 """Entry of a session's options by which `assigned_operators` can tell."""
 
 
-class Provider(NamedTuple):
-    """A provider with its options."""
+def find_provider(text: str, threads: int | None = None) -> tuple[str, dict[str, str]]:
+    """Return a provider and its options, as a session takes them.
 
-    name: str
-    options: dict[str, str]
+    Engines that TensorRT builds, which takes minutes, are kept in the user's cache.
 
-    @classmethod
-    def of(cls, text: str) -> Self:
-        """Return the one that a text states, such as `TensorrtExecutionProvider?trt_fp16_enable=1`.
+    Args:
+        text: Name and options, such as `TensorrtExecutionProvider?trt_fp16_enable=1`.
+        threads: Threads within an operator, for a provider that has threads of its own.
 
-        Engines that TensorRT builds, which takes minutes, are kept in the user's cache.
-
-        Raises:
-            ModelError: There is no such provider, or this onnxruntime lacks it.
-        """
-        name, _, query = text.partition("?")
-        if name not in _INSTALLED_BY:
-            raise ModelError(
-                f"no provider {name!r:.60}; accepted: {', '.join(_INSTALLED_BY)}"
-                f"{nearest(name, _INSTALLED_BY)}"
-            )
-        available = onnxruntime.get_available_providers()
-        if name not in available:
-            raise ModelError(
-                f"onnxruntime {onnxruntime.__version__} has no {name} here, but "
-                f"{', '.join(available)}; install {_INSTALLED_BY[name]}"
-            )
-        problem, advice = (
-            f"cannot read the options {query!r}",
-            f"write them as '{name}?key=value&…'",
+    Raises:
+        ModelError: There is no such provider, or this onnxruntime lacks it.
+    """
+    name, _, query = text.partition("?")
+    if name not in _INSTALLED_BY:
+        raise ModelError(
+            f"no provider {name!r:.60}; accepted: {', '.join(_INSTALLED_BY)}"
+            f"{nearest(name, _INSTALLED_BY)}"
         )
-        with raising(ModelError, problem, ValueError, advice=advice):
-            stated = dict(parse_qsl(query, strict_parsing=True)) if query else {}
-        if name == "TensorrtExecutionProvider":
-            cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-            folder = str(cache / "tts-compress" / "tensorrt")
-            defaults = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": folder}
-            stated = defaults | stated
-        return cls(name, stated)
-
-    def settings(self, threads: int | None) -> tuple[str, dict[str, str]]:
-        """Return it as a session takes it."""
-        option = _THREADS.get(self.name)
-        threaded = {} if threads is None or option is None else {option: str(threads)}
-        return self.name, threaded | self.options
+    available = onnxruntime.get_available_providers()
+    if name not in available:
+        raise ModelError(
+            f"onnxruntime {onnxruntime.__version__} has no {name} here, but "
+            f"{', '.join(available)}; install {_INSTALLED_BY[name]}"
+        )
+    problem, advice = f"cannot read the options {query!r}", f"write them as '{name}?key=value&…'"
+    with raising(ModelError, problem, ValueError, advice=advice):
+        stated = dict(parse_qsl(query, strict_parsing=True)) if query else {}
+    defaults = {}
+    if name == "TensorrtExecutionProvider":
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = str(cache / "tts-compress" / "tensorrt")
+        defaults = {"trt_engine_cache_enable": "1", "trt_engine_cache_path": folder}
+    if threads is not None and name in _THREADS:
+        defaults = {_THREADS[name]: str(threads)}
+    return name, defaults | stated
 
 
 def assigned_operators(session: onnxruntime.InferenceSession) -> Counter[tuple[str, str]]:
@@ -149,7 +139,7 @@ def open_session(
         threads: Threads within an operator; None leaves it to the runtime.
         briefly: The graph is opened for a few runs: buffers are not planned, which takes time that
             grows with the square of the number of operators (1.2 of 1.3 s for 3,200 of them).
-        provider: The provider that computes what it can of it, with options, as `Provider.of`
+        provider: The provider that computes what it can of it, with options, as `find_provider`
             takes it; the CPU computes the rest.
         options: More attributes of `onnxruntime.SessionOptions`, or its entries, such as
             `session.use_env_allocators`.
@@ -162,25 +152,25 @@ def open_session(
     if threads is not None:
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
-    for name, value in options.items():
-        if "." in name:
-            settings.add_session_config_entry(name, value)
+    for key, value in options.items():
+        if "." in key:
+            settings.add_session_config_entry(key, value)
         else:
-            setattr(settings, name, value)
-    chosen = Provider.of(provider)
+            setattr(settings, key, value)
+    name, stated = find_provider(provider, threads)
     providers: list[Any] = [CPU]
-    if chosen.name != CPU:
+    if name != CPU:
         settings.add_session_config_entry(_RECORDED, "1")
-        providers = [chosen.settings(threads), CPU]
+        providers = [(name, stated), CPU]
     source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
     try:
         session = onnxruntime.InferenceSession(source, settings, providers=providers)
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
         raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
-    if session.get_providers()[0] != chosen.name:  # of which onnxruntime only prints a warning
+    if session.get_providers()[0] != name:  # of which onnxruntime only prints a warning
         raise ModelError(
-            f"onnxruntime cannot start {chosen.name} here: a library of it or a device is missing"
+            f"onnxruntime cannot start {name} here: a library of it or a device is missing"
         )
     return session
 
@@ -189,11 +179,11 @@ class Sessions:
     """Opens the graphs of a model by one provider.
 
     Args:
-        provider: As `Provider.of` takes it.
+        provider: As `find_provider` takes it.
     """
 
     def __init__(self, provider: str = CPU) -> None:
-        Provider.of(provider)  # refused before anything is opened
+        find_provider(provider)  # refused before anything is opened
         self.provider = provider
         self.operators: Counter[tuple[str, str]] = Counter()
         """Operators of what was opened, by provider and type; none where that is the CPU's."""

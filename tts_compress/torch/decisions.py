@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -40,10 +40,6 @@ class LayerDecision(LayerRecord):
     def is_layer(self) -> bool:
         """True if a compressed layer replaces it; otherwise at most a file stores it smaller."""
         return is_layer(self.weights, self.activations)
-
-    def record(self) -> LayerRecord:
-        """Return the manifest's record of it."""
-        return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
 def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:

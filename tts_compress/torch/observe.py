@@ -8,7 +8,7 @@ memory holds, calibration runs again for those that are left.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
@@ -108,13 +108,11 @@ def _hooked(
         if inputs[0].numel():
             observe(name, inputs[0].detach())
 
-    modules = ((name, root.get_submodule(name)) for name in names)
-    hooks = [module.register_forward_pre_hook(partial(see, name)) for name, module in modules]
-    try:
+    with ExitStack() as hooks:
+        for name in names:
+            module = root.get_submodule(name)
+            hooks.enter_context(module.register_forward_pre_hook(partial(see, name)))
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _refuse_idle(names: Iterable[str]) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from tests.families.tiny import write_voice
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.network import official, quiet
+from tts_compress.models.f5.network import official
+from tts_compress.models.pretrained import quiet
 
 _SYMBOLS = [chr(code) for code in range(32, 127)]  # the space first: it stands for the unknown
 

@@ -14,7 +14,8 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, TorchModel
 from tts_compress.models.f5.model import F5Model
-from tts_compress.models.f5.network import F5Options, official, quiet
+from tts_compress.models.f5.network import F5Options, official
+from tts_compress.models.pretrained import quiet
 
 _TEXT = "hello there, this is a text."
 _LONG = "This is one sentence. " * 30

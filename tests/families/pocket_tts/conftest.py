@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.families.tiny import write_voice
-from tts_compress.models.pocket.model import PocketModel
-from tts_compress.models.pocket.network import official, quiet
+from tts_compress.models.pocket.model import PocketModel, official
+from tts_compress.models.pretrained import quiet
 
 _WIDTH = 64
 _END = -7.5

@@ -14,8 +14,8 @@ from tts_compress import load
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.metrics.teacher_forcing import answer_columns, compare_answers
 from tts_compress.models.base import LatentModel, Prompt, Speaking
-from tts_compress.models.pocket.model import PocketModel
-from tts_compress.models.pocket.network import official, quiet
+from tts_compress.models.pocket.model import PocketModel, official
+from tts_compress.models.pretrained import quiet
 from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 _TEXT = "at ten"

@@ -14,8 +14,8 @@ from tts_compress.audio import read_wav, resample
 from tts_compress.compression import compress
 from tts_compress.models import load
 from tts_compress.models.base import LatentModel
-from tts_compress.models.pocket.model import PocketModel
-from tts_compress.models.pocket.network import official, quiet
+from tts_compress.models.pocket.model import PocketModel, official
+from tts_compress.models.pretrained import quiet
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("sentencepiece")

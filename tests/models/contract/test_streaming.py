@@ -17,7 +17,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
-from tts_compress.onnx.flow import Pace, chunk_ends
+from tts_compress.models.streaming import Pace, chunk_ends
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,7 +7,7 @@ import pytest
 from tts_compress.config import data_file, read_config
 from tts_compress.errors import ModelError
 from tts_compress.models.contract.schema import Contract, Tokens
-from tts_compress.models.contract.symbols import Characters, Speller, normalize
+from tts_compress.models.contract.symbols import Speller, normalize, spell_characters
 
 
 @pytest.mark.parametrize(
@@ -33,9 +33,10 @@ def test_nothing_is_changed_unless_stated() -> None:
 
 
 def test_names_of_languages_stand_around_texts_that_have_symbols() -> None:
-    spell = Characters({"a": 1, "<": 2, ">": 3}, around=("<a>", "</a>"))
-    assert [symbols.ids for symbols in spell("ab")] == [(2, 1, 3, 1, 2, 1, 3)]
-    assert [*spell("b")] == []
+    ids, around = {"a": 1, "<": 2, ">": 3}, ("<a>", "</a>")
+    spelled = spell_characters("ab", ids, around=around)
+    assert [symbols.ids for symbols in spelled] == [(2, 1, 3, 1, 2, 1, 3)]
+    assert [*spell_characters("b", ids, around=around)] == []
 
 
 def test_a_damaged_model_of_pieces_is_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tts_compress.onnx.quantize.collect import (
     collect_extremes,
 )
 from tts_compress.onnx.session import Feeds
+from tts_compress.onnx.tensor import Tensor
 from tts_compress.recipes.recipe import Calibration
 
 _OBSERVERS = ("minmax", "percentile", "entropy", "mse")
@@ -92,7 +93,7 @@ def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -
 
 @pytest.mark.parametrize("watch", [_sample_values, _channel_extremes])
 def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
-    watch: Callable[[str, str, int], list[onnx.NodeProto]], tmp_path: Path
+    watch: Callable[[Tensor], list[Tensor]], tmp_path: Path
 ) -> None:
     """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
     names = ["x", *(f"t{index}" for index in range(12))]

@@ -18,7 +18,8 @@ from tts_compress.onnx.receptive import observe_shapes
 from tts_compress.onnx.rewrite.attention import simplify_attention
 from tts_compress.onnx.rewrite.curves import simplify_splines
 from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
-from tts_compress.onnx.rewrite.verified_replace import Tensor, verified_replace
+from tts_compress.onnx.rewrite.verified_replace import verified_replace
+from tts_compress.onnx.tensor import Tensor
 
 
 @pytest.fixture(scope="module")

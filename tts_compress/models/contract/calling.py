@@ -30,7 +30,7 @@ from tts_compress.models.contract.reading import Explained, Part, loops_of
 from tts_compress.models.contract.sampling import draw_tokens
 from tts_compress.models.contract.schema import GraphTable, Size, Until
 from tts_compress.models.contract.sound import hear, read_recording, to_samples
-from tts_compress.models.contract.styles import Folders, choose_row, read_styles
+from tts_compress.models.contract.styles import choose_row, read_styles
 from tts_compress.models.contract.symbols import Speller, Symbols
 from tts_compress.models.feeds import GraphInput
 from tts_compress.models.files import REFERENCE_TEXT
@@ -133,7 +133,9 @@ class Caller:
         self._draws = list(dict.fromkeys(name for part in parts for name in part.table.sample))
         self._kept = {*self._draws, *(name for part in parts for name in part.joined)}
         self._kept |= {parts[-1].output} if parts[-1].table.loop else set()
-        self.styles = _read_styles(parts, explained.folders)
+        roles = [role for part in parts for role in part.roles.values()]
+        styles = (role for role in roles if isinstance(role, StyleInput))
+        self.styles = {role: read_styles(role, explained.folders) for role in styles}
         """Arrays of each input that is a style, by voice."""
 
         self._speller = Speller(
@@ -366,14 +368,6 @@ class Caller:
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:
     return {name: number for number, name in enumerate(names)}
-
-
-def _read_styles(
-    parts: tuple[Part, ...], folders: Folders
-) -> dict[StyleInput, Mapping[str, Samples]]:
-    """Return the arrays of each input that is a style, by voice."""
-    roles = [role for part in parts for role in part.roles.values()]
-    return {role: read_styles(role, folders) for role in roles if isinstance(role, StyleInput)}
 
 
 def _size_of(name: str, size: Size, values: Made) -> int:

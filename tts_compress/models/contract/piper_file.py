@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import onnxruntime
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 
-from tts_compress.config import describe_problems
+from tts_compress.config import describe_problems, table_model
 from tts_compress.errors import (
     MissingExtraError,
     ModelError,
@@ -35,36 +35,36 @@ _PhonemeId: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 16)]
 """A row of the embedding of phonemes, of which published voices have 256."""
 
 
-class _Table(BaseModel):
-    """A table of the file; keys that only other programs read are ignored."""
+_Scale: TypeAlias = Annotated[float, Field(le=_MOST_SCALE, allow_inf_nan=False)]
 
-    model_config = ConfigDict(strict=True, extra="ignore")
+_INFERENCE = table_model(
+    "inference",
+    {
+        "noise_scale": (Annotated[_Scale, Field(ge=0)], 0.667),
+        "length_scale": (Annotated[_Scale, Field(gt=0)], 1.0),
+        "noise_w": (Annotated[_Scale, Field(ge=0)], 0.8),
+    },
+    strict=True,
+)
 
-
-class _Audio(_Table):
-    sample_rate: int = Field(ge=1_000, le=192_000)
-    quality: str = ""
-
-
-class _Espeak(_Table):
-    voice: str = Field(min_length=1)
-
-
-class _Inference(_Table):
-    noise_scale: float = Field(default=0.667, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
-    length_scale: float = Field(default=1.0, gt=0, le=_MOST_SCALE, allow_inf_nan=False)
-    noise_w: float = Field(default=0.8, ge=0, le=_MOST_SCALE, allow_inf_nan=False)
-
-
-class _VoiceConfig(_Table):
-    audio: _Audio
-    espeak: _Espeak
-    inference: _Inference = _Inference()
-    num_symbols: int = Field(ge=1)
-    num_speakers: int = Field(ge=0, le=MAX_SPEAKERS)
-    default_speaker_id: int = Field(default=0, ge=0, lt=MAX_SPEAKERS)
-    phoneme_id_map: dict[str, list[_PhonemeId]] = Field(min_length=1)
-    phoneme_type: str = "espeak"
+_VOICE = table_model(
+    "voice",
+    {
+        "audio": {
+            "sample_rate": Annotated[int, Field(ge=1_000, le=192_000)],
+            "quality": (str, ""),
+        },
+        "espeak": {"voice": Annotated[str, Field(min_length=1)]},
+        "inference": (_INFERENCE, _INFERENCE()),
+        "num_symbols": Annotated[int, Field(ge=1)],
+        "num_speakers": Annotated[int, Field(ge=0, le=MAX_SPEAKERS)],
+        "default_speaker_id": (Annotated[int, Field(ge=0, lt=MAX_SPEAKERS)], 0),
+        "phoneme_id_map": Annotated[dict[str, list[_PhonemeId]], Field(min_length=1)],
+        "phoneme_type": (str, "espeak"),
+    },
+    strict=True,
+)
+"""The file's content; keys that only other programs read may be anything."""
 
 
 class PiperFile:
@@ -79,7 +79,8 @@ class PiperFile:
         """The values that a contract takes by `{ config = "name" }`."""
         locale = self.content.get("language")
         code = locale.get("code") if isinstance(locale, dict) else None
-        return self._stated.inference.model_dump() | {
+        scales: dict[str, Any] = self._stated.inference.model_dump()
+        return scales | {
             "sample_rate": self._stated.audio.sample_rate,
             "language": code if isinstance(code, str) and code else self._stated.espeak.voice,
             "speakers": dict(read_speakers(self.content, self.path)),
@@ -89,7 +90,7 @@ class PiperFile:
     @property
     def uses_espeak(self) -> bool:
         """True where espeak-ng phonemizes, not one of piper's other phonemizers."""
-        return self._stated.phoneme_type == "espeak"
+        return bool(self._stated.phoneme_type == "espeak")
 
     def sentences(self, text: str, longest: int) -> list[list[int]]:
         """Return phoneme ids of each sentence, as piper itself feeds them."""
@@ -143,7 +144,7 @@ class PiperFile:
             raise ModelError(f"'{self.path}' does not fit the phonemizer: {error}") from error
 
 
-def _read_config(path: Path) -> tuple[dict[str, Any], _VoiceConfig]:
+def _read_config(path: Path) -> tuple[dict[str, Any], Any]:
     """Return the content of the file beside a voice, checked before anything trusts it."""
     if not path.is_file():
         raise ModelError(
@@ -153,7 +154,7 @@ def _read_config(path: Path) -> tuple[dict[str, Any], _VoiceConfig]:
         )
     config: dict[str, Any] = read_json(path)
     try:
-        return config, _VoiceConfig.model_validate(config)
+        return config, _VOICE.model_validate(config)
     except ValidationError as error:
         problems = describe_problems(error)
         raise ModelError(f"'{path}' is not a Piper voice's configuration: {problems}") from error

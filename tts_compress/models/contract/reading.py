@@ -28,6 +28,7 @@ from tts_compress.models.contract.schema import Contract, Follower, GraphTable, 
 from tts_compress.models.contract.styles import Folders, find_file, read_styles, style_files
 from tts_compress.models.feeds import GraphInput, graph_inputs
 from tts_compress.models.graph_file import read_structure
+from tts_compress.models.options import number_or_text
 
 CONTRACT_NAME = "contract.toml"
 SHIPPED = "calib/contracts"
@@ -90,12 +91,7 @@ def _parsed(text: str) -> Any:
     """Return a number, a list of what is between commas, or the text itself."""
     if "," in text:
         return [_parsed(part.strip()) for part in text.split(",") if part.strip()]
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    return number_or_text(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from tts_compress.config import IDS
 from tts_compress.errors import ModelError, TextError, model_errors, needing, raising
@@ -72,90 +73,71 @@ Source: TypeAlias = Callable[[str], Iterator[Symbols]]
 """Turns a text into the symbols of each part of it that is spoken at once."""
 
 
-class Characters:
-    """Characters of a text; those without an id are left out, as the systems' own programs do.
+def spell_characters(
+    text: str,
+    vocabulary: Mapping[str, int],
+    *,
+    spaced: bool = False,
+    around: tuple[str, ...] = (),
+) -> Iterator[Symbols]:
+    """Yield the ids of a text's characters; those without an id are left out, as systems do.
 
     Args:
+        text: The text.
         vocabulary: Ids by character.
         spaced: True to put one space between words and marks.
         around: What is put before and behind a text that has any.
     """
-
-    def __init__(
-        self,
-        vocabulary: Mapping[str, int],
-        *,
-        spaced: bool = False,
-        around: tuple[str, ...] = (),
-    ) -> None:
-        self._vocabulary = vocabulary
-        self._spaced = spaced
-        self._around = around or ("", "")
-
-    def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the ids of a text."""
-        if self._spaced:
-            text = " ".join(_WORD_OR_MARK.findall(text))
-        if not any(character in self._vocabulary for character in text):
-            return
-        text = text.join(self._around)
-        yield _symbols(((self._vocabulary[c], 0) for c in text if c in self._vocabulary), len(text))
+    if spaced:
+        text = " ".join(_WORD_OR_MARK.findall(text))
+    if not any(character in vocabulary for character in text):
+        return
+    text = text.join(around or ("", ""))
+    yield _symbols(((vocabulary[c], 0) for c in text if c in vocabulary), len(text))
 
 
-class Lexicon:
-    """Words of a file; of writing without spaces the longest ones that are there.
+_Words: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
+"""Ids and tones by word."""
+
+
+def _spell_words(text: str, words: _Words) -> Iterator[Symbols]:
+    """Yield the ids of a lexicon's words; of writing without spaces the longest ones there are.
 
     Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does.
     """
-
-    def __init__(self, words: Mapping[str, tuple[tuple[int, int], ...]]) -> None:
-        self._words = words
-
-    def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the ids of a text."""
-        spelled = (pair for word in _WORD.findall(text.lower()) for pair in self._ids(word))
-        yield _symbols(spelled, len(text))
-
-    def _ids(self, word: str) -> Iterator[tuple[int, int]]:
-        if word in self._words or word.isascii():
-            yield from self._words.get(word, ())
-            return
-        start = 0
-        while start < len(word):
-            lengths = range(min(_LONGEST_WORD, len(word) - start), 0, -1)
-            fitting = (n for n in lengths if word[start : start + n] in self._words)
-            length = next(fitting, 0)
-            yield from self._words[word[start : start + length]] if length else ()
-            start += max(length, 1)
+    spelled = (pair for word in _WORD.findall(text.lower()) for pair in _ids_of_word(word, words))
+    yield _symbols(spelled, len(text))
 
 
-class Pieces:
-    """Word pieces of a model of SentencePiece, which is read as it stands."""
-
-    def __init__(self, path: Path) -> None:
-        with needing("transformers-tts"):
-            from sentencepiece import SentencePieceProcessor
-        with model_errors(f"'{path}' is no model of SentencePiece"):
-            self._encode = SentencePieceProcessor(model_file=str(path)).encode
-
-    def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the ids of a text."""
-        yield _symbols(((identifier, 0) for identifier in self._encode(text)), len(text))
+def _ids_of_word(word: str, words: _Words) -> Iterator[tuple[int, int]]:
+    if word in words or word.isascii():
+        yield from words.get(word, ())
+        return
+    start = 0
+    while start < len(word):
+        lengths = range(min(_LONGEST_WORD, len(word) - start), 0, -1)
+        length = next((n for n in lengths if word[start : start + n] in words), 0)
+        yield from words[word[start : start + length]] if length else ()
+        start += max(length, 1)
 
 
-class Phonemes:
-    """espeak-ng's phonemes of each sentence, by piper's binding."""
+def _open_pieces(path: Path) -> Source:
+    """Return what yields the word pieces of a model of SentencePiece, read as it stands."""
+    with needing("transformers-tts"):
+        from sentencepiece import SentencePieceProcessor
+    with model_errors(f"'{path}' is no model of SentencePiece"):
+        encode = SentencePieceProcessor(model_file=str(path)).encode
+    return lambda text: iter([_symbols(((number, 0) for number in encode(text)), len(text))])
 
-    def __init__(self, spell: Characters, language: str) -> None:
-        self._spell = spell
-        self._language = language
 
-    def __call__(self, text: str) -> Iterator[Symbols]:
-        """Yield the ids of each sentence."""
-        sentences = espeak().phonemes(self._language, text)
-        for sentence in sentences:
-            for symbols in self._spell(unicodedata.normalize("NFC", "".join(sentence))):
-                yield replace(symbols, characters=len(text))
+def _spell_phonemes(
+    text: str, vocabulary: Mapping[str, int], language: str, *, spaced: bool
+) -> Iterator[Symbols]:
+    """Yield the ids of espeak-ng's phonemes of each sentence, by piper's binding."""
+    for sentence in espeak().phonemes(language, text):
+        phonemes = unicodedata.normalize("NFC", "".join(sentence))
+        for symbols in spell_characters(phonemes, vocabulary, spaced=spaced):
+            yield replace(symbols, characters=len(text))
 
 
 class Speller:
@@ -211,7 +193,7 @@ class Speller:
         tokens = self._tokens
         assert tokens.vocabulary is not None, "the schema asks for one"
         if tokens.source == "pieces":
-            return Pieces(find_file(str(tokens.vocabulary), self._folders))
+            return _open_pieces(find_file(str(tokens.vocabulary), self._folders))
         if isinstance(tokens.vocabulary, dict):
             vocabulary = {
                 symbol: int(first) + index
@@ -220,12 +202,14 @@ class Speller:
             }
         else:
             vocabulary = read_vocabulary(find_file(tokens.vocabulary, self._folders))
+        if tokens.source == "lexicon":
+            assert tokens.lexicon is not None, "the schema asks for one"
+            words = read_lexicon(find_file(tokens.lexicon, self._folders), vocabulary)
+            return partial(_spell_words, words=words)
+        settings: Any = {"vocabulary": vocabulary, "spaced": tokens.spaced}
         if tokens.source == "espeak":
-            return Phonemes(Characters(vocabulary, spaced=tokens.spaced), self._language or "")
-        if tokens.source == "characters":
-            return Characters(vocabulary, spaced=tokens.spaced, around=tokens.around)
-        assert tokens.lexicon is not None, "the schema asks for one"
-        return Lexicon(read_lexicon(find_file(tokens.lexicon, self._folders), vocabulary))
+            return partial(_spell_phonemes, language=self._language or "", **settings)
+        return partial(spell_characters, around=tokens.around, **settings)
 
 
 def read_vocabulary(path: Path) -> dict[str, int]:

@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="f5-tts",
     opener="tts_compress.models.f5.model:F5Model.open",

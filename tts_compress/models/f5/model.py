@@ -29,9 +29,9 @@ from tts_compress.models.f5.network import (
     find_source,
     load_networks,
     official,
-    quiet,
 )
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header, write_recording
+from tts_compress.models.pretrained import quiet
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
 

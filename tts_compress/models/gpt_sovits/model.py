@@ -55,7 +55,7 @@ class GptSovitsSpeech:
         spoken: str | None,
     ) -> None:
         self._official = loaded.official
-        self._words = str(loaded.tokenizer.name_or_path)
+        self._words = str(loaded.tokenizer().name_or_path)
         self.tts = assemble(loaded)
         reference = str(recording.resolve())
         stated = {"ref_audio_path": reference, "prompt_text": spoken or "", "batch_size": 1}
@@ -153,7 +153,7 @@ def assemble(loaded: GptSovitsNetworks) -> Any:
         "t2s_model": nn.ModuleDict({"model": root.t2s}),
         "cnhuhbert_model": nn.ModuleDict({"model": root.hubert}),
         "vits_model": root.vits,
-        "bert_tokenizer": loaded.tokenizer,
+        "bert_tokenizer": loaded.tokenizer(),
         "bert_model": root.bert,
         "is_v2pro": version.speaker is not None,
     }
@@ -387,7 +387,7 @@ class GptSovitsModel(TorchFamilyModel[GptSovitsSource, GptSovitsOptions, GptSovi
         loaded = self.loaded
         settings = replace(loaded.settings, options=self.options.stated())
         (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
-        loaded.tokenizer.save_pretrained(directory)
+        loaded.tokenizer().save_pretrained(directory)
         write_prompt(self.prompt, directory)
 
     def _speech(self) -> GptSovitsSpeech:

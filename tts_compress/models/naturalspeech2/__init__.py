@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family, Upstream
 
-__all__ = ["AMPHION", "FAMILY"]
-
 AMPHION = Upstream(
     family="naturalspeech2",
     name="Amphion",

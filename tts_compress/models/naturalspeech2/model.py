@@ -48,11 +48,6 @@ MAX_PHONES = 1_000
 _FRAMES_PER_S = 75
 
 
-def check_recording(path: Path) -> None:
-    """Refuse a recording that is too short or too long."""
-    check_duration(path, (0.5, 60.0))
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NS2Speech:
     """The official object with what it needs to speak.
@@ -139,15 +134,11 @@ def _limited(model: Any, text: str) -> Iterator[None]:
             raise ModelError(f"the model would take {length} to speak {text[:40]!r}")
 
     prior = model.prior_encoder
-    hooks = [
+    with (
         prior.register_forward_pre_hook(check_phones, with_kwargs=True),
         prior.length_regulator.register_forward_pre_hook(check_durations),
-    ]
-    try:
+    ):
         yield
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
@@ -161,7 +152,7 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
     example = "inference_step=20"
     find = find_source
     read = load_networks
-    check_recording = check_recording
+    check_recording = check_duration
     tables = find_tables
     sample_rate = SAMPLE_RATE
     # The codec's tables are no operators' weights.

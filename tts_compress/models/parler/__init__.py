@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="parler-tts",
     opener="tts_compress.models.parler.model:ParlerModel.open",

@@ -4,10 +4,11 @@ The files of a model lie here or on a hub, and the official objects are read fro
 """
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -34,7 +35,13 @@ from tts_compress.models.pretrained import (
     write_settings,
 )
 from tts_compress.models.stand_ins import offer_audiotools
-from tts_compress.models.torch_model import WEIGHTS, Table, TorchFamilyModel, restore_weights
+from tts_compress.models.torch_model import (
+    WEIGHTS,
+    LoadedRoot,
+    Table,
+    TorchFamilyModel,
+    restore_weights,
+)
 from tts_compress.models.torch_noise import paired_noise
 from tts_compress.reading import read_text
 
@@ -133,29 +140,6 @@ _PREFIX = "description_"
 """Before the names of the description tokenizer's files, where it is another one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tokenizers:
-    """Official tokenizer objects; both are the same one in many models."""
-
-    text: Any
-    description: Any
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParlerNetworks:
-    """A Parler-TTS model in memory."""
-
-    root: nn.Module
-    """The official `ParlerTTSForConditionalGeneration`."""
-
-    tokenizers: Callable[[], Tokenizers]
-    """Returns them, read at the first call: `inspect` needs none."""
-
-    def with_root(self, root: nn.Module) -> "ParlerNetworks":
-        """Return another official object with the same tokenizers."""
-        return replace(self, root=root)
-
-
 def load_packages() -> tuple[Any, Any]:
     """Return the modules `parler_tts` and `transformers`."""
     import transformers
@@ -173,7 +157,7 @@ def load_packages() -> tuple[Any, Any]:
     return parler_tts, transformers
 
 
-def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> ParlerNetworks:
+def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> LoadedRoot:
     """Read an original, or an artifact whose weights are never larger than stored."""
     directory = source.directory
     if (directory / MANIFEST_NAME).is_file():
@@ -182,7 +166,7 @@ def load_networks(source: ParlerSource, layers: Sequence[LayerRecord]) -> Parler
     else:
         root = load_root(directory)
     tokenizers = cache(lambda: load_tokenizers(directory, source.read_config()))
-    return ParlerNetworks(root=root, tokenizers=tokenizers)
+    return LoadedRoot(root=root, tokenizer=tokenizers)
 
 
 def find_tables(root: nn.Module) -> Iterator[Table]:
@@ -217,8 +201,8 @@ def build_skeleton(directory: Path) -> nn.Module:
     return _checked(root, directory)
 
 
-def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:
-    """Return the tokenizers of a model's folder.
+def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the tokenizers of texts and of descriptions; both are the same one in many models.
 
     The description has its own where files with the prefix `description_` are there, or where the
     text's tokenizer knows more tokens than the text encoder: then it is the one of the text encoder
@@ -231,24 +215,24 @@ def load_tokenizers(directory: Path, config: Mapping[str, Any]) -> Tokenizers:
         with temporary_folder() as folder:
             for path in directory.glob(f"{_PREFIX}*"):
                 shutil.copyfile(path, Path(folder, path.name.removeprefix(_PREFIX)))
-            return Tokenizers(text=text, description=_read_tokenizer(folder, rows))
+            return text, _read_tokenizer(folder, rows)
     if len(text) <= (rows or 0):
-        return Tokenizers(text=text, description=text)
+        return text, text
     if not (name := encoder.get("_name_or_path")):
         raise ModelError(
             f"the tokenizer in '{directory}' has {len(text)} tokens, more than the text encoder "
             f"knows; put the description's own tokenizer there, as '{_PREFIX}tokenizer.json' …"
         )
-    return Tokenizers(text=text, description=_read_tokenizer(name, rows))
+    return text, _read_tokenizer(name, rows)
 
 
-def write_tokenizers(tokenizers: Tokenizers, directory: Path) -> None:
+def write_tokenizers(text: Any, description: Any, directory: Path) -> None:
     """Write the files that `load_tokenizers` reads."""
-    tokenizers.text.save_pretrained(directory)
-    if tokenizers.description is tokenizers.text:
+    text.save_pretrained(directory)
+    if description is text:
         return
     with temporary_folder() as folder:
-        tokenizers.description.save_pretrained(folder)
+        description.save_pretrained(folder)
         for path in Path(folder).iterdir():
             shutil.copyfile(path, directory / f"{_PREFIX}{path.name}")
 
@@ -293,7 +277,9 @@ class ParlerSpeech:
     root: Any
     """`ParlerTTSForConditionalGeneration`, with any of its modules exchanged."""
 
-    tokenizers: Tokenizers
+    tokenizers: tuple[Any, Any]
+    """Those of texts and of descriptions."""
+
     description: str
 
     options: ParlerOptions
@@ -330,8 +316,9 @@ class ParlerSpeech:
     def inputs(self, text: str, steps: int) -> dict[str, torch.Tensor]:
         """Return the official object's inputs for a text and this many steps of speech."""
         check_text(text)
-        said = self.tokenizers.text(text, return_tensors="pt")
-        how = self.tokenizers.description(self.description, return_tensors="pt")
+        of_texts, of_descriptions = self.tokenizers
+        said = of_texts(text, return_tensors="pt")
+        how = of_descriptions(self.description, return_tensors="pt")
         # Text and speech share the decoder's positions unless the text has attention of its own.
         positions = int(self.root.config.decoder.max_position_embeddings)
         room = positions if self.root.prompt_cross_attention else positions - steps
@@ -350,9 +337,9 @@ class ParlerSpeech:
 
     def tokens(self, text: str) -> Tokens:
         """Return the tokens that `speak` would make audio of."""
-        steps = _Steps()
-        self.speak(text, streamer=steps)
-        raw = torch.stack([ids.reshape(-1) for ids in steps.taken], dim=1)  # [K, S + 1]
+        taken: list[torch.Tensor] = []  # of each step, [K]; the first is the start, [K, 1]
+        self.speak(text, streamer=SimpleNamespace(put=taken.append, end=lambda: None))
+        raw = torch.stack([ids.reshape(-1) for ids in taken], dim=1)  # [K, S + 1]
         special = self.root.generation_config
         _, forced = self.root.decoder.build_delay_pattern_mask(
             raw[:, :1],
@@ -385,20 +372,6 @@ class ParlerSpeech:
         return np.ascontiguousarray(logits)
 
 
-class _Steps:
-    """Takes down the tokens of each step; a streamer in the official interface."""
-
-    def __init__(self) -> None:
-        self.taken: list[torch.Tensor] = []
-
-    def put(self, ids: torch.Tensor) -> None:
-        """Take a step's tokens, shape `[K]`; the first is the start, `[K, 1]`."""
-        self.taken.append(ids)
-
-    def end(self) -> None:
-        """Do nothing: the tokens are complete."""
-
-
 DEFAULT_DESCRIPTION = (
     "A woman speaks at a moderate pace with a clear and natural voice, close to the microphone, "
     "and nothing else can be heard."
@@ -406,7 +379,7 @@ DEFAULT_DESCRIPTION = (
 """Description of the voice where neither the prompt nor the model's folder has one."""
 
 
-class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks]):
+class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, LoadedRoot]):
     """A Parler-TTS model, from its files or compressed in memory.
 
     It is opened from a folder that the official `save_pretrained` wrote, with the tokenizer's files
@@ -482,7 +455,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
     def _speech(self) -> ParlerSpeech:
         return ParlerSpeech(
             root=self.root(),
-            tokenizers=self.loaded.tokenizers(),
+            tokenizers=self.loaded.tokenizer(),
             description=self.description,
             options=self.options,
         )
@@ -492,5 +465,6 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, ParlerNetworks])
         root: Any = self.root()
         write_settings(root, directory / CONFIG)
         root.generation_config.save_pretrained(directory)
-        write_tokenizers(self.loaded.tokenizers(), directory)
+        of_texts, of_descriptions = self.loaded.tokenizer()
+        write_tokenizers(of_texts, of_descriptions, directory)
         (directory / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")

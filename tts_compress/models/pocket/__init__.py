@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="pocket-tts",
     opener="tts_compress.models.pocket.model:PocketModel.open",

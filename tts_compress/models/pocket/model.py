@@ -7,10 +7,11 @@ samples. Rouard et al., 2025, arXiv 2509.06926.
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -19,34 +20,232 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from tts_compress.artifact import MANIFEST_NAME, LayerRecord
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.base import Objective, Reading, check_text
-from tts_compress.models.files import REFERENCE, check_duration, read_tensors, write_recording
-from tts_compress.models.pocket import FAMILY
-from tts_compress.models.pocket.network import (
-    STATE,
-    PocketNetworks,
-    PocketOptions,
-    PocketSource,
-    find_source,
-    load_networks,
-    official,
-    quiet,
-    write_settings,
+from tts_compress.models.base import ModelFiles, Objective, Prompt, Reading, check_text
+from tts_compress.models.files import (
+    REFERENCE,
+    check_duration,
+    check_finite,
+    find_prompt,
+    read_tensors,
+    read_yaml,
+    write_recording,
 )
-from tts_compress.models.torch_model import TorchFamilyModel
+from tts_compress.models.options import Options
+from tts_compress.models.pocket import FAMILY
+from tts_compress.models.pretrained import bounded_weights, find_folder, quiet
+from tts_compress.models.torch_model import WEIGHTS, LoadedRoot, TorchFamilyModel, restore_weights
 from tts_compress.models.torch_noise import paired_noise, with_noise_of_this_thread
+from tts_compress.torch.layers.integer import IntegerLayer
+
+CONFIG = "config.yaml"
+STATE = "voice.safetensors"
+"""The file beside a model with a voice's stored state, as `pocket-tts export-voice` writes it."""
+
+_FETCHED = ("*.yaml", "*.safetensors", "tokenizer*", REFERENCE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PocketOptions(Options):
+    """Settings of inference; the defaults of a model stand in its configuration."""
+
+    limits: ClassVar = {"temperature": (0, 2), "eos_threshold": (-100, 100)}
+
+    temperature: float = 0.3
+    """Variance of the noise from which a latent is made, 0 to 2."""
+
+    eos_threshold: float = -4.0
+    """Score of the end above which speech ends, -100 to 100."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PocketSource:
+    """The configuration that a model is read by, and what lies beside it."""
+
+    config: Path
+
+    voice: str = ""
+    """Name of one of the package's voices; empty for what lies beside the configuration."""
+
+    @cached_property
+    def settings(self) -> Any:
+        """The official `Config`, checked; names of files are as they stand in it."""
+        settings = read_yaml(self.config)
+        with model_errors(f"'{self.config}' is no configuration of Pocket-TTS"):
+            return official("utils.config").Config(**settings)
+
+    @property
+    def is_release(self) -> bool:
+        """True if the configuration is one that the package brings."""
+        return self.config.parent == releases()
+
+    @property
+    def options(self) -> PocketOptions:
+        """Settings of inference, as the configuration states them."""
+        return PocketOptions(
+            temperature=self.settings.default_temperature,
+            eos_threshold=self.settings.default_eos_threshold,
+        )
+
+    @property
+    def prompt(self) -> Prompt:
+        """The recording or the stored state beside the configuration, if there is one."""
+        if self.is_release or self.voice:
+            return Prompt()
+        state = self.config.with_name(STATE)
+        return Prompt(audio=state) if state.is_file() else find_prompt(self.config.parent)
+
+    def tokenizer(self) -> Path:
+        """Return the tokenizer's file, fetched where it is not here."""
+        return self._fetch(self.settings.flow_lm.lookup_table.tokenizer_path)
+
+    def weights(self) -> tuple[Path, ...]:
+        """Return the files with the weights, fetched where they are not here."""
+        stated, parts = self.settings, (self.settings.flow_lm, self.settings.mimi)
+        names = [part.weights_path for part in parts if part.weights_path]
+        if not stated.weights_path:
+            paths = [self._fetch(name) for name in names]
+        else:
+            try:
+                paths = [self._fetch(stated.weights_path), *map(self._fetch, names)]
+            except ModelError:
+                # As upstream does where nobody has agreed to the terms of cloning voices.
+                if not stated.weights_path_without_voice_cloning:
+                    raise
+                paths = [self._fetch(stated.weights_path_without_voice_cloning)]
+        if not paths:
+            raise ModelError(f"'{self.config}' names no weights; add weights_path")
+        return tuple(paths)
+
+    def files(self) -> ModelFiles:
+        """Return the model's files."""
+        beside = (self.config.with_name(name) for name in (STATE, REFERENCE))
+        recorded = () if self.is_release else (path for path in beside if path.is_file())
+        return ModelFiles(
+            weights=self.weights(), settings=(self.config, self.tokenizer(), *recorded)
+        )
+
+    def _fetch(self, name: str) -> Path:
+        """Return the file of a name: a path from the configuration's folder, or one on a hub."""
+        path = self.config.parent / name
+        if "://" in name:
+            with model_errors(f"cannot fetch '{name}'; give a folder with its files"):
+                path = Path(official("utils.utils").download_if_necessary(name))
+        if not path.is_file():
+            raise ModelError(f"'{self.config}' names '{name}', which is not there; fetch it")
+        return path
+
+
+def find_source(location: str) -> PocketSource:
+    """Return the files of a release, a folder, a configuration, or a name on the hub.
+
+    A comma and the name of one of the package's voices may follow.
+    """
+    where, comma, voice = location.rpartition(",")
+    if not comma or Path(location).exists():
+        where, voice = location, ""
+    path = Path(where)
+    if path.suffix not in {".yaml", ".yml"}:
+        names = sorted(release.stem for release in releases().glob("*.yaml"))
+        if where in names and not path.is_dir():
+            path = releases() / f"{where}.yaml"
+        elif "/" not in where and not path.is_dir():
+            raise ModelError(
+                f"no Pocket-TTS model {where!r}; give a folder, or one of {', '.join(names)}"
+            )
+        else:
+            path = find_folder(where, "Pocket-TTS", "owner/name", _FETCHED, CONFIG) / CONFIG
+    if not path.is_file():
+        raise ModelError(f"there is no '{path}'; give a folder with {CONFIG} and its weights")
+    source = PocketSource(config=path, voice=voice)
+    _ = source.settings  # refused here, where they are no settings
+    voices = sorted(official("utils.utils")._ORIGINS_OF_PREDEFINED_VOICES)  # noqa: SLF001
+    if voice and not (source.is_release and voice in voices):
+        raise ModelError(
+            f"{location!r} names the voice {voice!r}; accepted, of a release of the package, are "
+            f"{', '.join(voices)}; elsewhere give a recording"
+        )
+    return source
+
+
+def releases() -> Path:
+    """Return the folder with the configurations that the package brings."""
+    return Path(official("utils.config").CONFIGS_DIR)
+
+
+def official(name: str) -> Any:
+    """Return a module of the package, whose import would leave torch with one thread."""
+    threads = torch.get_num_threads()
+    try:
+        return import_module(f"pocket_tts.{name}")
+    finally:
+        torch.set_num_threads(threads)
+
+
+def load_networks(source: PocketSource, layers: Sequence[LayerRecord]) -> LoadedRoot:
+    """Read an original, or an artifact whose weights are never larger than stored."""
+    directory = source.config.parent
+    if (directory / MANIFEST_NAME).is_file():
+        root = restore_weights(build_skeleton(source), layers, directory / WEIGHTS)
+        return LoadedRoot(root=root.eval())
+    kind = official("models.tts_model").TTSModel
+    with model_errors(f"'{source.config}' cannot be loaded"), quiet(), bounded_weights():
+        if source.is_release:
+            root = kind.load_model(language=source.config.stem)
+        else:  # which names files from its own folder
+            with chdir(directory):
+                root = kind.load_model(config=source.config.name)
+    check_finite(root.named_parameters(), source.config)
+    return LoadedRoot(root=root.float().eval())
+
+
+def build_skeleton(source: PocketSource) -> nn.Module:
+    """Return the model that an artifact's settings describe, without memory."""
+    settings = copy.deepcopy(source.settings)
+    settings.flow_lm.lookup_table.tokenizer_path = str(source.tokenizer())
+    problem = model_errors(f"'{source.config}' cannot be built")
+    with problem, quiet(), bounded_weights(), torch.device("meta"):
+        return build(settings)
+
+
+def build(settings: Any) -> nn.Module:
+    """Return the official `TTSModel` of an official `Config`, whose weights are drawn."""
+    models = official("models.tts_model")
+    options = (settings.default_temperature, 1, None, settings.default_eos_threshold)
+    root: Any = models.TTSModel._from_pydantic_config(settings, *options, None)  # noqa: SLF001
+    width = settings.mimi.inner_dim or settings.mimi.seanet.dimension
+    shape = settings.flow_lm.transformer.d_model, width
+    root.flow_lm.speaker_proj_weight = nn.Parameter(torch.zeros(shape))
+    root.mimi = models.build_mimi(settings.mimi)
+    models.stamp_state_names(root)
+    built: nn.Module = root.eval()
+    return built
+
+
+def write_settings(source: PocketSource, options: PocketOptions, directory: Path) -> None:
+    """Write the configuration and the tokenizer of a model whose files lie in one folder."""
+    import yaml
+
+    tokenizer, settings = source.tokenizer(), copy.deepcopy(source.settings)
+    settings.flow_lm.lookup_table.tokenizer_path = name = f"tokenizer{tokenizer.suffix}"
+    settings.flow_lm.weights_path = settings.mimi.weights_path = None
+    settings.weights_path, settings.weights_path_without_voice_cloning = WEIGHTS, None
+    settings.default_temperature = options.temperature
+    settings.default_eos_threshold = options.eos_threshold
+    written = yaml.safe_dump(settings.model_dump(mode="json"))
+    (directory / CONFIG).write_text(written, encoding="utf-8")
+    (directory / name).write_bytes(tokenizer.read_bytes())
+
 
 Latents: TypeAlias = npt.NDArray[np.float32]
-
-_RECORDING_S = (0.5, 60.0)
 
 
 def check_recording(path: Path) -> None:
     """Refuse a file that is neither a recording to speak by nor a voice's stored state."""
     if path.suffix != ".safetensors":
-        check_duration(path, _RECORDING_S)
+        check_duration(path)
     elif not all(name.count("/") == 1 for name in read_tensors(path)):
         raise ModelError(f"'{path}' holds no voice's state, as `pocket-tts export-voice` writes it")
 
@@ -95,7 +294,7 @@ class PocketSpeech:
                 latent, _ = step(model_state=state, backbone_input_latents=row[None])
                 answers.append((latent[0], scores[-1].reshape(-1)[-1:]))
 
-        with hooked(root.flow_lm.out_eos, scores.append):
+        with root.flow_lm.out_eos.register_forward_hook(lambda *seen: scores.append(seen[2])):
             self._read(root, text, latents, answer)
         after, stops = (torch.cat(column).cpu().numpy() for column in zip(*answers, strict=True))
         return Reading(latents=after, stop=stops, threshold=root.eos_threshold)
@@ -110,10 +309,8 @@ class PocketSpeech:
             waiting.append(lm.conditioner(text_tokens))
 
         def answer(state: Any, rows: Tensor) -> None:
-            read, embedded = (
-                lm.input_linear(torch.where(rows.isnan(), lm.bos_emb, rows)),
-                waiting[-1],
-            )
+            read = lm.input_linear(torch.where(rows.isnan(), lm.bos_emb, rows))
+            embedded = waiting[-1]
             count = len(rows) + embedded.shape[1]
             # What the package has made room for, up to here: the whole is kept for training.
             short = {name: dict(kept) for name, kept in state.items()}
@@ -175,16 +372,6 @@ class PocketSpeech:
         return root
 
 
-@contextmanager
-def hooked(module: nn.Module, note: Callable[[Tensor], None]) -> Iterator[None]:
-    """Let a function see what a module returns in the block."""
-    handle = module.register_forward_hook(lambda _module, _inputs, returned: note(returned))
-    try:
-        yield
-    finally:
-        handle.remove()
-
-
 def check_state(root: Any, state: Any) -> None:
     """Refuse a voice's state that is not one of a model's transformer."""
     fresh = official("modules.stateful_module").init_states(root.flow_lm, 1, sequence_length=1)
@@ -201,7 +388,7 @@ def check_state(root: Any, state: Any) -> None:
             )
 
 
-class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks]):
+class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, LoadedRoot]):
     """A Pocket-TTS model, from its files or compressed in memory.
 
     It is opened by the name of a release, from a folder or a configuration, or from an artifact's
@@ -229,6 +416,17 @@ class PocketModel(TorchFamilyModel[PocketSource, PocketOptions, PocketNetworks])
         "mimi.encoder_transformer": "codec's encoder, for recordings: transformer",
         "mimi.downsample": "codec's encoder, for recordings: downsampling",
     }
+
+    def root(self) -> nn.Module:
+        """Return the official `TTSModel`, which decodes latent by latent where it has integers.
+
+        By itself its codec takes as many latents at once as are waiting. One range for all of them
+        would round the quiet ones by what the loud ones need, which is heard as hiss.
+        """
+        root = super().root()
+        if any(isinstance(part, IntegerLayer) for part in root.modules()):
+            vars(root)["max_decoder_frames_per_call"] = 1
+        return root
 
     @property
     def sample_rate(self) -> int:

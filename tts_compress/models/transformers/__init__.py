@@ -2,8 +2,6 @@
 
 from tts_compress.families import Family
 
-__all__ = ["FAMILY"]
-
 FAMILY = Family(
     name="transformers",
     opener="tts_compress.models.transformers.model:open_voice",

@@ -1,8 +1,8 @@
 """Voices of the package transformers: the official objects, read or built empty and then filled."""
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,6 @@ from torch import nn
 from typing_extensions import override
 
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord, Manifest, atomic_directory
-from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import Component, Objective, Reading, Speaking, Tokens
 from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_duration, write_recording
@@ -31,6 +30,7 @@ from tts_compress.models.speakers import find_speaker
 from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import (
     WEIGHTS,
+    LoadedRoot,
     TorchFamilyModel,
     find_components,
     restore_weights,
@@ -73,30 +73,7 @@ SYSTEMS: dict[str, System] = {
 """Kinds of voices, by the `model_type` in `config.json`; `files.KINDS` lists their names."""
 
 
-_RECORDING_S = (0.5, 60.0)
-
-
-def check_recording(path: Path) -> None:
-    """Refuse a file that is no recording to speak by."""
-    check_duration(path, _RECORDING_S)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VoiceNetworks:
-    """A voice in memory."""
-
-    root: nn.Module
-    """The official model."""
-
-    tokenizer: Callable[[], Any]
-    """Returns the official tokenizer, read at the first call: `inspect` needs none."""
-
-    def with_root(self, root: nn.Module) -> "VoiceNetworks":
-        """Return another official model with the same tokenizer."""
-        return replace(self, root=root)
-
-
-def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNetworks:
+def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> LoadedRoot:
     """Read an original, or an artifact whose weights are never larger than stored."""
     directory, system = source.directory, SYSTEMS[source.kind]
     if (directory / MANIFEST_NAME).is_file():
@@ -108,7 +85,7 @@ def load_networks(source: VoiceSource, layers: Sequence[LayerRecord]) -> VoiceNe
         if source.vocoder is not None:
             vocoder = load_pretrained(_official(system.vocoder), source.vocoder)
             root.add_module("vocoder", vocoder)
-    return VoiceNetworks(root=root.eval(), tokenizer=cache(lambda: read_tokenizer(directory)))
+    return LoadedRoot(root=root.eval(), tokenizer=cache(lambda: read_tokenizer(directory)))
 
 
 def build_skeleton(source: VoiceSource, system: System) -> nn.Module:
@@ -161,22 +138,7 @@ def _official(class_name: str) -> Any:
             ) from error
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Speech:
-    """The official objects with what they need to speak."""
-
-    system: System
-    voice: Voice
-    sample_rate: int
-
-    def speak(self, text: str) -> Audio:
-        """Return the audio of the official code, with the noise that torch draws."""
-        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
-            samples = self.system.speak(self.voice, text)
-        return Audio(samples=samples.float().cpu().numpy(), sample_rate=self.sample_rate)
-
-
-class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetworks]):
+class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, LoadedRoot]):
     """A voice of transformers, from its files or compressed in memory.
 
     It is opened from a folder that `save_pretrained` of the model and of its tokenizer wrote, from
@@ -186,7 +148,7 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
     family = FAMILY.name
     find = find_source
     read = load_networks
-    check_recording = check_recording
+    check_recording = check_duration
 
     roles: ClassVar = {}  # each kind has its own
 
@@ -205,11 +167,6 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         return self.system.sample_rate(self.source)
 
     @property
-    def language(self) -> str | None:
-        """Language of its texts as the tokenizer's settings state it; None where they do not."""
-        return self.source.language
-
-    @property
     def speakers(self) -> Mapping[str, int]:
         """Ids of the speakers by name, which is a number; empty for a voice of one."""
         return self.source.speakers
@@ -217,7 +174,7 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
     @property
     def speaking(self) -> Speaking:
         """The speaker that was chosen, None for the first, and the language."""
-        languages = (self.language,) if self.language else ()
+        languages = (self.source.language,) if self.source.language else ()
         return Speaking(speaker=self.options.speaker, languages=languages, prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
@@ -233,7 +190,7 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         return {
             "type": self.source.kind,
             "sample rate": f"{self.sample_rate} Hz",
-            "language": self.language or "not stated",
+            "language": self.source.language or "not stated",
             "speakers": len(self.speakers) or 1,
         }
 
@@ -241,22 +198,21 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, VoiceNetwork
         """Return the distillation objectives, in the order data flows."""
         return self.system.objectives
 
-    def _speech(self) -> _Speech:
+    def _speech(self) -> Voice:
         options = self.options
         if options.speaker is None and self.speakers:
             options = replace(options, speaker="0")
         if self.prompt.audio is not None:
             self._recording()  # refused here, where it is no recording
         voice = Voice(
+            system=self.system,
             root=self.root(),
             tokenizer=self.loaded.tokenizer(),
             options=options,
             source=self.source,
             prompt=self.prompt,
         )
-        return _Speech(
-            system=self.system, voice=self.system.prepare(voice), sample_rate=self.sample_rate
-        )
+        return self.system.prepare(voice)
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
         """Write an artifact; or, of a voice that was not compressed, the official folders."""
@@ -299,14 +255,14 @@ class LatentTransformersModel(TransformersModel):
 
     def generate_latents(self, text: str, *, seed: int | None) -> npt.NDArray[np.float32]:
         """Speak as `synthesize` does and return what the language model read."""
-        voice = self._speech().voice
+        voice = self._speech()
         problem = model_errors(f"the model cannot speak {text[:40]!r}")
         with problem, quiet(), paired_noise(seed):
             return spoken_rows(voice, text).cpu().numpy()
 
     def read_latents(self, text: str, latents: npt.NDArray[np.float32]) -> Reading:
         """Return the answers to latents that another model spoke."""
-        voice = self._speech().voice
+        voice = self._speech()
         if latents.ndim != 2 or latents.shape[1] != (width := voice.root.config.latent_dim):
             raise ModelError(
                 f"latents of shape {latents.shape} are not ones of this model: {width}"
@@ -323,7 +279,7 @@ class TokenTransformersModel(TransformersModel):
 
     def generate_tokens(self, text: str, *, seed: int | None) -> Tokens:
         """Speak as `synthesize` does and return the tokens."""
-        voice, kind = self._speech().voice, self._kind
+        voice, kind = self._speech(), self._kind
         problem = model_errors(f"the model cannot speak {text[:40]!r}")
         with problem, quiet(), paired_noise(seed), torch.inference_mode():
             ids = kind.generate(voice, text)[0].cpu().numpy()
@@ -332,7 +288,7 @@ class TokenTransformersModel(TransformersModel):
 
     def logits(self, text: str, tokens: Tokens) -> npt.NDArray[np.float32]:
         """Return the scores of each step after the given tokens before it, shape `[S, K, V]`."""
-        voice, ids = self._speech().voice, tokens.ids
+        voice, ids = self._speech(), tokens.ids
         rows = torch.from_numpy(ids).to(voice.root.device)
         with model_errors(f"the tokens are not ones of {text[:40]!r}"), quiet(), torch.no_grad():
             read = self._kind.read(voice, text, rows)

@@ -26,11 +26,8 @@ def bounded(predictor: nn.Module, frames: Callable[[Tensor], float]) -> Iterator
                 "shorter text, or another model: its weights may be damaged"
             )
 
-    handle = predictor.register_forward_hook(check)
-    try:
+    with predictor.register_forward_hook(check):
         yield
-    finally:
-        handle.remove()
 
 
 _MAX_VITS_TOKENS = 4096  # attention takes memory by their square: 64 MiB for each head

@@ -1,5 +1,7 @@
 """A voice ready to speak, a kind of voice, and the official tokenizer."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tts_compress.audio import Audio
 from tts_compress.errors import MissingExtraError, ModelError, TextError, model_errors, needing
 from tts_compress.models.base import Objective, Prompt, check_text
 from tts_compress.models.pretrained import quiet
@@ -24,6 +27,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Voice:
     """A voice in memory, ready to speak."""
+
+    system: System
+    """Its kind."""
 
     root: Any
     """The official model, with any of its modules exchanged."""
@@ -48,6 +54,12 @@ class Voice:
     def speaker(self, size: int) -> Tensor:
         """Return the embedding of the speaker, shape `[1, size]`, on the model's device."""
         return torch.from_numpy(self.source.read_speaker(size)).to(self.root.device)
+
+    def speak(self, text: str) -> Audio:
+        """Return the audio of the official code, with the noise that torch draws."""
+        with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
+            samples = self.system.speak(self, text).float().cpu().numpy()
+        return Audio(samples=samples, sample_rate=self.system.sample_rate(self.source))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +171,7 @@ def count_steps(voice: Voice, text: str, inputs: Any, positions: int, least: int
     return min(voice.root.generation_config.max_new_tokens or room, room)
 
 
-def read_recording(path: Path, sample_rate: int) -> "npt.NDArray[np.float32]":
+def read_recording(path: Path, sample_rate: int) -> npt.NDArray[np.float32]:
     """Return a recording at a sample rate (Hz), its channels averaged, shape `[T]`."""
     with model_errors(f"cannot read audio from '{path}'"):
         samples, stated = load(path)

@@ -7,20 +7,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx.helper import make_empty_tensor_value_info
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Histogram
 from tts_compress.onnx.graph import Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.onnx.tensor import Tensor
 
-Watch = Callable[[str, str, int], list[onnx.NodeProto]]
+Watch = Callable[[Tensor], list[Tensor]]
+"""Returns what is observed of a tensor: its statistics, or some of its values."""
 
 _SAMPLE = 16_384
 """About as many values of a tensor leave the graph per run; its extremes are always exact."""
 
 _PREFIX = "tts_compress.observe."
+_END = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +79,8 @@ def collect_windows(
 ) -> Iterator[dict[str, npt.NDArray[np.float32]]]:
     """Run a graph, with fed noise, on real inputs and yield the middle of each named tensor."""
 
-    def watch(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
-        return _middle(tensor, prefix, axes[tensor], frames)
+    def watch(tensor: Tensor) -> list[Tensor]:
+        return [_middle(tensor, axes[tensor.name], frames)]
 
     for values in _observe(model, list(axes), watch, calls):
         yield {name: window for name, (window,) in values.items()}
@@ -134,78 +137,37 @@ def _watched(
     model: onnx.ModelProto, tensors: Sequence[str], watch: Watch
 ) -> tuple[onnx.ModelProto, dict[str, list[str]]]:
     """Return a copy with operators that watch tensors, and the outputs that belong to each."""
-    observed = feed_noise(model)
-    graph = observed.graph
-    constants = {"zero": [0], "one": [1], "two": [2], "flat": [-1], "outer": [0, 2]}
-    constants |= {"share": [2 * _SAMPLE], "end": [np.iinfo(np.int64).max]}
-    graph.initializer.extend(
-        numpy_helper.from_array(np.array(value, np.int64), _PREFIX + name)
-        for name, value in constants.items()
-    )
-    opset, outputs = Graph(model).opset(), dict[str, list[str]]()
+    graph, constants = Graph(feed_noise(model)), dict[tuple[str, bytes], str]()
+    outputs = dict[str, list[str]]()
     # The runtime begins with the last output and goes back to what it needs. So the first tensor's
     # statistics stand last: each is taken, and its tensor freed, before the next tensor is made.
     # The other way around all tensors would be kept until the graph has run.
     for index, tensor in reversed(list(enumerate(tensors))):
-        nodes = watch(tensor, f"{_PREFIX}{index}.", opset)
-        read = {name for node in nodes for name in node.input}
-        outputs[tensor] = [node.output[0] for node in nodes if node.output[0] not in read]
-        graph.node.extend(nodes)
-        graph.output.extend(
-            helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs[tensor]
-        )
-    return observed, outputs
+        watched = watch(Tensor(graph, f"{_PREFIX}{index}", tensor, constants))
+        outputs[tensor] = [statistic.name for statistic in watched]
+        graph.outputs += outputs[tensor]
+        graph.model.graph.output.extend(map(make_empty_tensor_value_info, outputs[tensor]))
+    return graph.finish(), outputs
 
 
-def _sample_values(tensor: str, prefix: str, _: int) -> list[onnx.NodeProto]:
-    """Return operators that make a tensor's extremes, its sum, and a sample of its values."""
-    bounds = [_PREFIX + name for name in ("zero", "end", "zero")]
-    return [
-        _node("ReduceMin", [tensor], prefix + "low", keepdims=0),
-        _node("ReduceMax", [tensor], prefix + "high", keepdims=0),
-        _node("ReduceSum", [tensor], prefix + "total", keepdims=0),
-        # An odd stride does not lock onto channels of even length: 2 * (size / 2n) + 1.
-        _node("Size", [tensor], prefix + "size"),
-        _node("Div", [prefix + "size", _PREFIX + "share"], prefix + "half_stride"),
-        _node("Mul", [prefix + "half_stride", _PREFIX + "two"], prefix + "even_stride"),
-        _node("Add", [prefix + "even_stride", _PREFIX + "one"], prefix + "stride"),
-        _node("Reshape", [tensor, _PREFIX + "flat"], prefix + "flat"),
-        _node("Slice", [prefix + "flat", *bounds, prefix + "stride"], prefix + "sample"),
-    ]
+def _sample_values(tensor: Tensor) -> list[Tensor]:
+    """Return a tensor's extremes, its sum, and a sample of its values."""
+    extremes = [tensor.apply(f"Reduce{kind}", keepdims=0) for kind in ("Min", "Max", "Sum")]
+    # An odd stride does not lock onto channels of even length: 2 * (size / 2n) + 1.
+    stride = tensor.apply("Size") / [2 * _SAMPLE] * [2] + [1]
+    return [*extremes, tensor.apply("Reshape", [-1]).apply("Slice", [0], [_END], [0], stride)]
 
 
-def _middle(tensor: str, prefix: str, axis: int, frames: int) -> list[onnx.NodeProto]:
-    """Return operators that cut the middle frames of a tensor out of it."""
-
-    def constant(name: str, value: int) -> onnx.NodeProto:
-        return helper.make_node("Constant", [], [prefix + name], prefix + name, value_ints=[value])
-
-    return [
-        *(constant(*pair) for pair in (("axis", axis), ("frames", frames))),
-        _node("Shape", [tensor], prefix + "shape"),
-        _node("Gather", [prefix + "shape", prefix + "axis"], prefix + "length"),
-        _node("Sub", [prefix + "length", prefix + "frames"], prefix + "over"),
-        _node("Max", [prefix + "over", _PREFIX + "zero"], prefix + "outside"),
-        _node("Div", [prefix + "outside", _PREFIX + "two"], prefix + "begin"),
-        _node("Add", [prefix + "begin", prefix + "frames"], prefix + "stop"),
-        _node(
-            "Slice",
-            [tensor, prefix + "begin", prefix + "stop", prefix + "axis"],
-            prefix + "window",
-        ),
-    ]
+def _middle(tensor: Tensor, axis: int, frames: int) -> Tensor:
+    """Return the middle frames of a tensor."""
+    length = tensor.apply("Shape").apply("Gather", [axis])
+    begin = (length - [frames]).apply("Max", [0]) / [2]
+    return tensor.apply("Slice", begin, begin.apply("Add", [frames]), [axis])
 
 
-def _channel_extremes(tensor: str, prefix: str, opset: int) -> list[onnx.NodeProto]:
-    """Return operators that make the extremes of the channels of a tensor (B, C, T)."""
+def _channel_extremes(tensor: Tensor) -> list[Tensor]:
+    """Return the extremes of the channels of a tensor (B, C, T)."""
     # From version 18 of the standard operators on, what is reduced is an input.
-    inputs = [_PREFIX + "outer"] if opset >= 18 else []
-    attributes = {} if opset >= 18 else {"axes": [0, 2]}
-    return [
-        _node("ReduceMin", [tensor, *inputs], prefix + "low", keepdims=0, **attributes),
-        _node("ReduceMax", [tensor, *inputs], prefix + "high", keepdims=0, **attributes),
-    ]
-
-
-def _node(operator: str, inputs: list[str], output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(operator, inputs, [output], output, **attributes)
+    is_input = tensor.graph.opset() >= 18
+    inputs, attributes = ([[0, 2]], {}) if is_input else ([], {"axes": [0, 2]})
+    return [tensor.apply(f"Reduce{k}", *inputs, keepdims=0, **attributes) for k in ("Min", "Max")]

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
@@ -102,10 +102,6 @@ class Decision(LayerRecord):
     def label(self) -> str:
         """Name under which the manifest counts it, such as `Conv int8/static`."""
         return f"{self.operator} {self.weights}/{self.activations}"
-
-    def record(self) -> LayerRecord:
-        """Return the manifest's record of it."""
-        return LayerRecord(**{item.name: getattr(self, item.name) for item in fields(LayerRecord)})
 
 
 def decide(

@@ -87,40 +87,35 @@ _ROUNDING = 1e-6
 """Share of a tensor's energy that its moments may be wrong by, as sums in FP32."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Moments:
-    """Moments of the neighbourhoods that layers multiply."""
+def _mean(moments: Moments, layer: _GptqLayer) -> npt.NDArray[np.float64]:
+    """Return the mean of the channels that a layer reads, (C,)."""
+    first = moments[layer.source, 0]
+    means: npt.NDArray[np.float64] = first[-1, :-1] / first[-1, -1]
+    return means if layer.steps is None else means / layer.steps
 
-    lags: Moments
 
-    def mean(self, layer: _GptqLayer) -> npt.NDArray[np.float64]:
-        """Return the mean of the channels that a layer reads, (C,)."""
-        first = self.lags[layer.source, 0]
-        means: npt.NDArray[np.float64] = first[-1, :-1] / first[-1, -1]
-        return means if layer.steps is None else means / layer.steps
+def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArray[np.float64]:
+    """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
 
-    def of(self, layer: _GptqLayer, *, centred: bool) -> npt.NDArray[np.float64]:
-        """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
-
-        Zeros where x is the same throughout but for rounding, such as the style of one recording.
-        """
-        taps, channels = len(layer.lags), layer.weight.shape[1]
-        moments = np.empty((taps, channels, taps, channels))
-        mean = self.mean(layer) if centred else np.zeros(channels)
-        steps = np.ones(channels) if layer.steps is None else layer.steps
-        less = np.vstack([np.diag(1 / steps), -mean])  # x / steps - mean of [x, 1]
-        for later in range(taps):
-            block = less.T @ self.lags[layer.source, layer.lags[later]] @ less
-            for tap in range(taps - later):
-                moments[tap, :, tap + later] = block
-                moments[tap + later, :, tap] = block.T
-        whole = np.diagonal(self.lags[layer.source, 0])[:-1] / steps**2
-        least, each = _ROUNDING * whole.sum(), np.arange(channels)
-        if moments[0, each, 0, each].sum() < 10 * least:
-            return np.zeros_like(moments)
-        for tap in range(taps):
-            moments[tap, each, tap, each] += least  # so that they are moments of some vectors
-        return moments
+    Zeros where x is the same throughout but for rounding, such as the style of one recording.
+    """
+    taps, channels = len(layer.lags), layer.weight.shape[1]
+    moments = np.empty((taps, channels, taps, channels))
+    mean = _mean(taken, layer) if centred else np.zeros(channels)
+    steps = np.ones(channels) if layer.steps is None else layer.steps
+    less = np.vstack([np.diag(1 / steps), -mean])  # x / steps - mean of [x, 1]
+    for later in range(taps):
+        block = less.T @ taken[layer.source, layer.lags[later]] @ less
+        for tap in range(taps - later):
+            moments[tap, :, tap + later] = block
+            moments[tap + later, :, tap] = block.T
+    whole = np.diagonal(taken[layer.source, 0])[:-1] / steps**2
+    least, each = _ROUNDING * whole.sum(), np.arange(channels)
+    if moments[0, each, 0, each].sum() < 10 * least:
+        return np.zeros_like(moments)
+    for tap in range(taps):
+        moments[tap, each, tap, each] += least  # so that they are moments of some vectors
+    return moments
 
 
 def choose_codes(
@@ -146,8 +141,7 @@ def choose_codes(
     """
     layers = [_layer(graph, decision, by_channel) for decision in decisions]
     _collect(graph.model, [layer for layer in layers if layer is not None], calls, taken)
-    moments = _Moments(taken)
-    return [None if layer is None else _chosen(layer, moments) for layer in layers]
+    return [None if layer is None else _chosen(layer, taken) for layer in layers]
 
 
 def is_asked(decision: Decision) -> bool:
@@ -225,29 +219,31 @@ def _frames(window: Array, axis: int) -> Array:
     return np.pad(window, ((0, 0), (0, 1), (0, 0)), constant_values=1)
 
 
-def _chosen(layer: _GptqLayer, moments: _Moments) -> Chosen:
+def _chosen(layer: _GptqLayer, moments: Moments) -> Chosen:
     if layer.decision.weights == Weights.INT8:
         return _eight_bits(layer, moments)
     nearest = round_blocks(layer.weight, layer.decision.group_size)
     rows = layer.weight.reshape(len(layer.weight), -1)
     # Blocks are those of the weight as it stands, (C_in, K).
-    beside = moments.of(layer, centred=False).transpose(1, 0, 3, 2).reshape([rows.shape[1]] * 2)
+    beside = (
+        _products(moments, layer, centred=False).transpose(1, 0, 3, 2).reshape([rows.shape[1]] * 2)
+    )
     codes = gptq(rows, beside, nearest.steps(), (LOWEST, HIGHEST))
     return Blocks(codes, nearest.factors, nearest.scales)
 
 
-def _eight_bits(layer: _GptqLayer, moments: _Moments) -> EightBits:
+def _eight_bits(layer: _GptqLayer, moments: Moments) -> EightBits:
     """Choose codes of eight bits; a bias, where there is one, is to keep the mean of the output."""
     multiplied = _is_multiplied(layer.decision)
     scales = _scales(layer, multiplied)
-    beside = moments.of(layer, centred=layer.has_bias).reshape([layer.rows.shape[1]] * 2)
+    beside = _products(moments, layer, centred=layer.has_bias).reshape([layer.rows.shape[1]] * 2)
     limits, pair_limit = (-CODE_LIMIT, CODE_LIMIT), PAIR_LIMIT if multiplied else None
     channels = layer.weight.shape[1]
     rows = gptq(layer.rows, beside, scales[:, None], limits, pair_limit=pair_limit, row=channels)
     codes, shift = layer.restored(rows), None
     if layer.has_bias:
         lost = (layer.weight - codes * scales[:, None, None].astype(np.float64)).sum(2)
-        shift = (lost @ moments.mean(layer)).reshape(layer.phases, -1).mean(0)
+        shift = (lost @ _mean(moments, layer)).reshape(layer.phases, -1).mean(0)
     if layer.phases > 1 and layer.decision.activations == Activations.NONE:
         codes = whole_kernel(codes, layer.phases)
         scales = scales[: len(codes)]

@@ -21,7 +21,8 @@ import onnx
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.modules import read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import is_single
-from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
+from tts_compress.onnx.rewrite.verified_replace import upstream, verified_replace
+from tts_compress.onnx.tensor import Tensor
 
 _LENGTHS = (1, 2, 3, 4, 5, 6, 9, 10, 23)
 """Lengths of the trials: shorter than the window, just as long, longer."""

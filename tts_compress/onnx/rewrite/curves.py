@@ -19,7 +19,8 @@ from onnx import TensorProto
 
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.rewrite.eliminate_identity import is_single
-from tts_compress.onnx.rewrite.verified_replace import Tensor, upstream, verified_replace
+from tts_compress.onnx.rewrite.verified_replace import upstream, verified_replace
+from tts_compress.onnx.tensor import Tensor
 
 _LEAST = 1e-3
 """Smallest share of a bin's width and height in the whole, and smallest slope, as in VITS."""

@@ -12,7 +12,7 @@ from onnx import TensorProto
 
 from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute, copy_attributes, sort_nodes
 from tts_compress.onnx.rewrite.normalization import ELEMENTWISE, Shape, known_shapes
-from tts_compress.onnx.rewrite.verified_replace import Tensor
+from tts_compress.onnx.tensor import Tensor
 
 _ACTIVATIONS = {
     "Relu": (),
