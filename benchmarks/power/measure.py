@@ -7,11 +7,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.command import Add, command
+from benchmarks.power.errors import SHIPPED, ModelErrors, WordErrors
 from tts_compress.artifact import write_text_atomically
-from tts_compress.config import word_errors_file
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.plan import ModelErrors, WordErrors
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob, analyze, find_recognizer
 from tts_compress.evaluation.subject import open_subject
@@ -80,7 +79,7 @@ def _count(
 
 def _options(add: Add) -> None:
     add("models", nargs=2, metavar="MODEL", help="reference and candidate")
-    add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="what is written")
+    add("--errors", type=Path, default=SHIPPED, metavar="JSON", help="what is written")
     add("--suite", default="en-full", help="to measure on (%(default)s)")
     add("--reference-seeds", type=int, nargs="+", default=[0, 1, 2, 1000], metavar="SEED")
     add("--candidate-seeds", type=int, nargs="+", default=[0, 1, 2], metavar="SEED")

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.power.errors import WordErrors
 from tts_compress.evaluation.intervals import paired_intervals
-from tts_compress.evaluation.plan import WordErrors
 
 Kind: TypeAlias = Literal["by word", "clustered"]
 
