@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.power.__main__ import main, simulate
-from benchmarks.power.errors import ModelErrors, WordErrors, read_word_errors
+from benchmarks.power.errors import SHIPPED, ModelErrors, WordErrors, read_word_errors
+from benchmarks.power.errors import main as write_errors
 from benchmarks.power.rare import (
     LOSSES,
     MISSES,
@@ -244,3 +245,14 @@ def test_a_file_with_texts_missing_is_refused(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(EvaluationError, match=r"cannot read '.*none\.json'"):
         read_word_errors(tmp_path / "none.json")
+
+
+def test_an_evaluation_has_the_errors_of_its_utterances(tmp_path: Path) -> None:
+    path, report = tmp_path / "errors.json", SHIPPED.with_name("demo-int8.json")
+    assert write_errors([str(report), "--errors", str(path)]) == 0
+    found, document = read_word_errors(path), json.loads(report.read_text())
+    totals = [sum(map(sum, side.errors)) for side in (found.reference, found.candidate)]
+    counts = [document["wer"]["counts"][side] for side in ("reference", "candidate")]
+    edits = ("substitutions", "insertions", "deletions")
+    assert totals == [sum(count[edit] for edit in edits) for count in counts]
+    assert sum(found.words) * len(found.candidate.seeds) == counts[0]["reference_tokens"]

@@ -1,14 +1,24 @@
-"""Word errors of two models on a suite, as `benchmarks.power.measure` writes them."""
+"""`python -m benchmarks.power.errors REPORT`: word errors of an evaluation, with any seeds.
 
+The shipped ones are of `tts-compress evaluate demo out/demo-int8 --suite en-full --seeds 0 1 2 1000
+1001 1002`.
+"""
+
+import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError, model_validator
 
+from benchmarks.command import Add, command
+from tts_compress.artifact import write_text_atomically
 from tts_compress.config import Config, describe_problems
 from tts_compress.errors import EvaluationError, raising
 from tts_compress.evaluation.plan import Spread, measure_spread
+from tts_compress.evaluation.result import Evaluation, ModelIdentity, read_report
+from tts_compress.terminal import show
 
 SHIPPED = Path(__file__).parents[2] / "eval" / "reports" / "word-errors.json"
 
@@ -72,3 +82,40 @@ def read_word_errors(path: Path = SHIPPED) -> WordErrors:
         raise EvaluationError(
             f"'{path}' holds no word errors as `make prove` reads: {describe_problems(error)}"
         ) from error
+
+
+def errors_of(report: Evaluation) -> WordErrors:
+    """Return the word errors of an evaluation."""
+    seeds = report.suite.seeds
+    rows = {(row.index, row.seed): row for row in report.utterances}
+    texts = [[rows[index, seed] for seed in seeds] for index in range(report.suite.texts)]
+
+    def model(identity: ModelIdentity, role: str) -> ModelErrors:
+        errors = tuple(tuple(getattr(row, role).word_errors for row in text) for text in texts)
+        return ModelErrors(spec=identity.spec, sha256=identity.sha256, seeds=seeds, errors=errors)
+
+    return WordErrors(
+        suite=report.suite.name,
+        recognizer=report.suite.recognizer,
+        normalizer=report.suite.normalizer,
+        words=tuple(text[0].words for text in texts),
+        reference=model(report.reference, "reference"),
+        candidate=model(report.candidate, "candidate"),
+    )
+
+
+def _options(add: Add) -> None:
+    add("report", type=Path, help="report.json, or its directory")
+    add("--errors", type=Path, default=SHIPPED, metavar="JSON", help="what is written")
+
+
+@command("benchmarks.power.errors", _options, label="errors")
+def main(options: Namespace) -> None:
+    """Write the word errors of an evaluation, for benchmarks.power."""
+    errors = errors_of(read_report(options.report))
+    write_text_atomically(options.errors, errors.model_dump_json() + "\n")
+    show(f"written: {options.errors}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -27,7 +27,6 @@ from tts_compress.sweep.run import (
     Planned,
     Task,
     merge,
-    merge_shares,
     plan_sweep,
     run_share,
     run_sweep,
@@ -230,7 +229,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
             done, total = run_share(shared, (number, 2), InProcessPool(place), Silent())
             assert done == total
     with closing(runner(shared.plan)) as place:
-        merged = merge_shares(shared, InProcessPool(place), Silent())
+        merged = run_sweep(shared, InProcessPool(place), Silent(), merging=True)
     assert merged.is_complete
     assert {*_executions(shared).values()} == {1}
     assert _reports(tmp_path / "shared-out") == _reports(tmp_path / "whole-out")

@@ -51,7 +51,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Do the units of the plan that are left, or the share asked for, and print the results."""
-    from tts_compress.sweep.run import merge_shares, parse_share, plan_sweep, run_sweep
+    from tts_compress.sweep.run import parse_share, plan_sweep, run_sweep
     from tts_compress.terminal import progress_bars
 
     *action, plan = options.plan
@@ -69,7 +69,7 @@ def run(options: Namespace) -> Output:
         executor = _executor(options, planned)
         if share is not None:
             return _show_share(planned, share, executor, progress)
-        report = (merge_shares if action else run_sweep)(planned, executor, progress)
+        report = run_sweep(planned, executor, progress, merging=bool(action))
     return _show(report, planned.plan.output)
 
 

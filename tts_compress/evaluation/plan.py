@@ -52,8 +52,8 @@ class Spread:
     cluster: float
     """Variance that damage adds, over the damage: errors come several at a time."""
 
-    def detectable(self, texts: int, seeds: float, power: float = POWER) -> float:
-        """Return the difference that is found with a power, a share of words.
+    def detectable(self, texts: int, seeds: float) -> float:
+        """Return the difference that is found with 80 % power, a share of words.
 
         The least measured difference `m` whose interval lies above zero is 1.96 standard errors at
         `m`; the one sought is so many standard errors of its own above `m` as the power takes.
@@ -61,18 +61,18 @@ class Spread:
         still = (self.text**2 + self.seed**2 / seeds) / texts
         moving = self.cluster / (seeds * texts)
         least = _root(_CONFIDENT**2 * moving, _CONFIDENT**2 * still)
-        further = NormalDist().inv_cdf(power)
+        further = NormalDist().inv_cdf(POWER)
         return least + _root(further**2 * moving, further**2 * (still + moving * least))
 
-    def texts_for(self, difference: float, seeds: int, power: float = POWER) -> int:
+    def texts_for(self, difference: float, seeds: int) -> int:
         """Return the smallest number of texts, at least two, that finds a difference."""
-        return _smallest(2, lambda texts: self.detectable(texts, seeds, power) <= difference)
+        return _smallest(2, lambda texts: self.detectable(texts, seeds) <= difference)
 
-    def seeds_for(self, difference: float, texts: int, power: float = POWER) -> int | None:
+    def seeds_for(self, difference: float, texts: int) -> int | None:
         """Return the smallest number of seeds that finds a difference; None if none does."""
-        if self.detectable(texts, math.inf, power) >= difference:
+        if self.detectable(texts, math.inf) >= difference:
             return None
-        return _smallest(1, lambda seeds: self.detectable(texts, seeds, power) <= difference)
+        return _smallest(1, lambda seeds: self.detectable(texts, seeds) <= difference)
 
 
 def measure_spread(
@@ -132,7 +132,7 @@ def _smallest(first: int, suffices: Callable[[int], bool]) -> int:
 
 
 _OF_DEMO = Spread(text=0.029930367134893603, seed=0.07155394384567605, cluster=0.3661798469345956)
-"""That of `eval/reports/word-errors.json`, which `benchmarks.power.measure` wrote."""
+"""That of the word errors in `eval/reports/word-errors.json`."""
 
 SEEDS = (1, 3)
 """Numbers of seeds that a plan has a line for; the first alone where only one was measured."""

@@ -47,7 +47,7 @@ from tts_compress.search.choices import (
     selections,
 )
 from tts_compress.search.measure import UNITS, GraphComparison, MeasuredDamage, open_cost
-from tts_compress.search.options import Objective, SearchOptions
+from tts_compress.search.options import SearchOptions
 from tts_compress.search.outcome import (
     Judged,
     Point,
@@ -121,7 +121,11 @@ def explore(
                 if done >= options.trials:
                     unique = {str(sorted(point.choice.items())): point for point in points}
                     return list(unique.values())
-                trial, choice = _next_choice(study, space)
+                trial = study.ask()
+                choice = {
+                    group.name: trial.suggest_categorical(group.name, space.names(group.name))
+                    for group in space.groups
+                }
             point = measure(choice)
             with _storage_errors(storage):
                 _note(study, trial, point, options.damage)
@@ -160,12 +164,6 @@ def _open_study(folder: Path, name: str, options: SearchOptions) -> Any:
     if directions != ["minimize", "minimize"]:
         raise ValueError(f"its study {name!r} has the directions {directions}, and is no search's")
     return study
-
-
-def _next_choice(study: Any, space: Space) -> tuple[Any, Choice]:
-    trial = study.ask()
-    names = {group.name: space.names(group.name) for group in space.groups}
-    return trial, {name: trial.suggest_categorical(name, of) for name, of in names.items()}
 
 
 def _note(
@@ -358,7 +356,7 @@ class Search:
 
     def _first_choices(self) -> list[Choice]:
         """Return the recipe of `int8`, and what is predicted to save most within the bound."""
-        by_time = self._options.objective in {Objective.LATENCY, Objective.FIRST_AUDIO}
+        by_time = self._options.objective in {"latency", "first-audio"}
         options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
         return [self._space.baseline(), *selections(options)]
 

@@ -353,9 +353,12 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
     return Planned(plan=plan, tasks=[*tasks.values()], failures=failures)
 
 
-def run_sweep(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Do everything that is not done yet, and write the document and its page."""
-    _run(planned, planned.tasks, executor, progress)
+def run_sweep(
+    planned: Planned, executor: Executor, progress: Progress, *, merging: bool = False
+) -> SweepReport:
+    """Do what is not done yet, of shares that are merged only reports; write document and page."""
+    tasks = [task for task in planned.tasks if not merging or task.unit.kind == "report"]
+    _run(planned, tasks, executor, progress)
     return merge(planned, progress)
 
 
@@ -367,13 +370,6 @@ def run_share(
     mine = {unit.key for unit in share_of(units, *share)}
     _run(planned, [task for task in planned.tasks if task.unit.key in mine], executor, progress)
     return len(mine & planned.results().keys()), len(mine)
-
-
-def merge_shares(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Make the reports of all pairs whose units are done, and the document."""
-    reports = [task for task in planned.tasks if task.unit.kind == "report"]
-    _run(planned, reports, executor, progress)
-    return merge(planned, progress)
 
 
 def merge(planned: Planned, progress: Progress) -> SweepReport:
