@@ -16,7 +16,7 @@ from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.blame import find_blame
-from tts_compress.evaluation.metric import Measure, Pair, find_metrics
+from tts_compress.evaluation.metric import Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
@@ -279,16 +279,18 @@ def judge(
     # What is spoken is recognized while more is spoken.
     with closing(spoken) as audios:
         hypotheses = analyze(store, recognizer, audios, options, total=total)
+    measured = {}
+    for measure, analyzer in measures.items():
+        hashes = dict.fromkeys(pair.audio[r] for pair in pairs.pairs for r in measure.roles)
+        files = [(key, pairs.files[key]) for key in hashes]
+        measured[measure.name] = analyze(store, analyzer, files, options, total=len(files))
     run = Run(
         suite=suite,
         models=models,
         store=store,
         options=options,
         pairs=pairs.pairs,
-        measured={
-            measure.name: _measure(measure, analyzer, pairs, options)
-            for measure, analyzer in measures.items()
-        },
+        measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
     values: dict[str, Any] = {
@@ -319,17 +321,6 @@ def judge(
         origin = (sides.reference.sha256, sides.candidate.sha256, suite.sha256)
         audio["listening"] = make_test(origin, pairs.pairs, pairs.files)
     return run, evaluation.model_copy(update=audio)
-
-
-def _measure(
-    measure: Measure,
-    analyzer: Analyzer,
-    pairs: AudioPairs,
-    options: EvaluationOptions,
-) -> dict[str, Any]:
-    hashes = [pair.audio[role] for pair in pairs.pairs for role in measure.roles]
-    audios = [(key, pairs.files[key]) for key in dict.fromkeys(hashes)]
-    return analyze(pairs.store, analyzer, audios, options, total=len(audios))
 
 
 def _utterance(run: Run, position: int, pair: UtterancePair) -> Utterance:

@@ -153,7 +153,11 @@ class OpenPlan(Config):
 def read_plan(path: Path) -> OpenPlan:
     """Return the plan in a file. Paths in it start from its folder."""
     plan, folder = read_config(path, Plan), path.absolute().parent
-    _check_environments(plan, path)
+    known = sorted(families())
+    for name in plan.environments:
+        if name not in known:
+            names = ", ".join(known)
+            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
     suite = read_suite(_found(plan.suite, folder))
     suite = suite.with_seeds(plan.seeds).with_recognizer(plan.recognizer)
     gates = tuple(_found(name, folder) for name in plan.gates)
@@ -176,13 +180,6 @@ def read_plan(path: Path) -> OpenPlan:
         settings=plan.settings,
         environments=_by_voice(plan.environments, voices),
     )
-
-
-def _check_environments(plan: Plan, path: Path) -> None:
-    names = ", ".join(sorted(families()))
-    for name in plan.environments:
-        if name not in families():
-            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
 
 
 def _by_voice(
