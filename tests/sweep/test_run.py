@@ -151,7 +151,7 @@ def test_a_thread_keeps_its_process_and_closing_the_pool_ends_all(
             self.plan, self.units, self.is_closed = plan, list[str](), False
             processes.append(self)
 
-        def run(self, unit: Unit, _: Identity) -> Outcome:
+        def run(self, unit: Unit) -> Outcome:
             self.units.append(unit.key)
             return Outcome(unit.key, "done")
 

@@ -153,10 +153,9 @@ class OpenPlan(Config):
 def read_plan(path: Path) -> OpenPlan:
     """Return the plan in a file. Paths in it start from its folder."""
     plan, folder = read_config(path, Plan), path.absolute().parent
-    known = sorted(families())
+    names = ", ".join(sorted(families()))
     for name in plan.environments:
-        if name not in known:
-            names = ", ".join(known)
+        if name not in families():
             raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
     suite = read_suite(_found(plan.suite, folder))
     suite = suite.with_seeds(plan.seeds).with_recognizer(plan.recognizer)
