@@ -27,7 +27,7 @@ from tts_compress.sweep.plan import (
     units_of,
 )
 from tts_compress.sweep.results import Results, open_results
-from tts_compress.sweep.run import Outcome, RayPool, Task, run_units
+from tts_compress.sweep.run import Outcome, RayPool, run_units
 from tts_compress.terminal import progress_bars, show
 
 _LENGTHS: dict[Kind, float] = {
@@ -52,7 +52,7 @@ class SleepingProcess:
     output: str
     lengths: dict[Kind, float]
 
-    def run(self, unit: Unit, _: Identity) -> Outcome:
+    def run(self, unit: Unit) -> Outcome:
         """Sleep."""
         time.sleep(_length_of(unit, self.lengths))
         open_results(self.output).files.write(f"units/{unit.key}.zip", b"")
@@ -68,7 +68,7 @@ def _length_of(unit: Unit, lengths: dict[Kind, float]) -> float:
     return lengths[unit.kind] * max(0.2, chance.gauss(1.0, 0.25))
 
 
-def _make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
+def _make_units(voices: int, output: str) -> tuple[OpenPlan, list[Unit]]:
     plan = OpenPlan(
         voices=("demo",),
         schemes=tuple(PlannedScheme(name=name, scheme=name) for name in _SCHEMES),
@@ -82,14 +82,13 @@ def _make_tasks(voices: int, output: str) -> tuple[OpenPlan, list[Task]]:
         environments={},
     )
     identity = Identity(code="", packages={}, recognizer="", measures={})
-    tasks: dict[str, Task] = {}
+    units: dict[str, Unit] = {}
     for number in range(voices):
         name = f"voice-{number}"
         voice = Opened(spec=name, name=name, family="piper", fingerprint=name)
         for scheme in plan.schemes:
-            units = units_of(plan, voice, scheme, identity)
-            tasks |= {unit.key: Task(unit, identity) for unit in units}
-    return plan, [*tasks.values()]
+            units |= {unit.key: unit for unit in units_of(plan, voice, scheme, identity)}
+    return plan, [*units.values()]
 
 
 def _simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> dict[str, Any]:
@@ -103,20 +102,19 @@ def _simulate(voices: int, lengths: dict[Kind, float], progress: Progress) -> di
             cluster.add_node(num_cpus=_PROCESSORS, include_dashboard=False)
         ray.init(address=cluster.address, log_to_driver=False)
         with TemporaryDirectory() as output:
-            plan, tasks = _make_tasks(voices, output)
+            plan, units = _make_units(voices, output)
             sleeping = partial(SleepingProcess, output, lengths)
             begun = time.monotonic()
-            lost = run_units(tasks, (), partial(RayPool, plan, None, sleeping), progress)
+            lost = run_units(units, (), partial(RayPool, plan, None, sleeping), progress)
             wall = time.monotonic() - begun
             done = len(list((Path(output) / "units").iterdir()))
     finally:
         ray.shutdown()
         cluster.shutdown()
-    assert done == len(tasks), f"{len(tasks) - done} units were lost: {lost}"
+    assert done == len(units), f"{len(units) - done} units were lost: {lost}"
     # A timing unit reserves all processors of its node.
     busy = sum(
-        _length_of(task.unit, lengths) * (_PROCESSORS if task.unit.kind == "time" else 1)
-        for task in tasks
+        _length_of(unit, lengths) * (_PROCESSORS if unit.kind == "time" else 1) for unit in units
     )
     efficiency = busy / (_NODES * _PROCESSORS * wall)
     return {"units": done, "wall_s": wall, "busy_s": busy, "efficiency": efficiency}

@@ -1,6 +1,7 @@
 """The job that reads mutated input: a short one, and that the same seed gives the same case."""
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -80,10 +81,11 @@ def test_an_error_that_asks_for_a_report_is_a_failure(
 ) -> None:
     """It says that the fault is the program's."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object) -> Iterator[None]:
+        yield
         raise QuantizationError("two counts differ; please report this voice")
 
-    kind = Kind(1, lambda *_: None, fail)
+    kind = Kind(1, fail)
     monkeypatch.setattr("benchmarks.fuzz.run.KINDS", {"broken": kind})
     with pytest.raises(QuantizationError, match="please report"):
         run_case(0, "broken", tmp_path)

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import pytest
 
 from benchmarks.power.__main__ import main, simulate
+from benchmarks.power.errors import SHIPPED, ModelErrors, WordErrors, read_word_errors
+from benchmarks.power.errors import main as write_errors
 from benchmarks.power.rare import (
     LOSSES,
     MISSES,
@@ -32,9 +34,9 @@ from benchmarks.power.simulate import (
     sign_flips,
 )
 from benchmarks.sound.analysis import read_values
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.gates import Gate, Gates
 from tts_compress.evaluation.intervals import paired_intervals
-from tts_compress.evaluation.plan import ModelErrors, WordErrors, read_word_errors
 
 
 def _scaled(factor: float) -> Intervals:
@@ -215,3 +217,42 @@ def test_errors_that_cannot_be_read_are_bad_input(
 ) -> None:
     assert main(["--errors", str(tmp_path / "none.json")]) == 2
     assert "cannot read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        ("{", "holds no word errors"),
+        ('{"words": [3, 4]}', "reference: Field required"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = tmp_path / "errors.json"
+    path.write_text(content)
+    with pytest.raises(EvaluationError, match=problem):
+        read_word_errors(path)
+
+
+def test_a_file_with_texts_missing_is_refused(tmp_path: Path) -> None:
+    found = read_word_errors().model_dump(mode="json")
+    found["candidate"]["errors"].pop()
+    path = tmp_path / "errors.json"
+    path.write_text(str(found).replace("'", '"'))
+    with pytest.raises(EvaluationError, match="are not 200 texts by"):
+        read_word_errors(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EvaluationError, match=r"cannot read '.*none\.json'"):
+        read_word_errors(tmp_path / "none.json")
+
+
+def test_an_evaluation_has_the_errors_of_its_utterances(tmp_path: Path) -> None:
+    path, report = tmp_path / "errors.json", SHIPPED.with_name("demo-int8.json")
+    assert write_errors([str(report), "--errors", str(path)]) == 0
+    found, document = read_word_errors(path), json.loads(report.read_text())
+    totals = [sum(map(sum, side.errors)) for side in (found.reference, found.candidate)]
+    counts = [document["wer"]["counts"][side] for side in ("reference", "candidate")]
+    edits = ("substitutions", "insertions", "deletions")
+    assert totals == [sum(count[edit] for edit in edits) for count in counts]
+    assert sum(found.words) * len(found.candidate.seeds) == counts[0]["reference_tokens"]

@@ -136,11 +136,6 @@ def demo_voice() -> Path:
     return _PACKAGE / "voices" / "demo.onnx"
 
 
-def word_errors_file() -> Path:
-    """Return the word errors of the demo voice and its `int8`, for plans and simulations."""
-    return _data_root("eval") / "reports" / "word-errors.json"
-
-
 def _is_file(path: Path) -> bool:
     try:
         return path.is_file()

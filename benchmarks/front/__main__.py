@@ -30,7 +30,7 @@ from tts_compress.errors import EvaluationError, TTSCompressError
 from tts_compress.evaluation.gates import gate, read_gates
 from tts_compress.evaluation.metric import Audios, find_metrics
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.pairs import PairedSpeech, Run, UtterancePair
+from tts_compress.evaluation.pairs import AudioPairs, Run, UtterancePair, speak_pairs
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.evaluation.suite import Suite, read_suite
@@ -195,8 +195,8 @@ def _compare(voice: Voice, reference: Path, candidate: Path, settings: Settings)
         ]
     else:
         models = give_speakers((open_subject(reference, None), open_subject(candidate, None)), None)
-        speech = PairedSpeech(models, settings.suite, store, settings.options, None)
-        with closing(speech.speak()) as audios:
+        speech = AudioPairs(settings.suite, store)
+        with closing(speak_pairs(models, speech, settings.options)) as audios:
             deque(audios, maxlen=0)
         pairs = speech.pairs
     return Run(

@@ -6,6 +6,7 @@ import json
 import random
 import shutil
 import zipfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
@@ -40,18 +41,15 @@ def _inspect(model: Any) -> Any:
     return facts
 
 
-def _write_voice(folder: Path, dice: random.Random) -> None:
+def _voice(folder: Path, dice: random.Random) -> Iterator[None]:
     (folder / "voice.onnx").symlink_to(demo_voice())
     content = demo_voice().with_name("demo.onnx.json").read_bytes()
     (folder / "voice.onnx.json").write_bytes(mutate_file(content, dice))
-
-
-def _read_voice(folder: Path, dice: random.Random) -> object:
+    yield
     model = open_model(str(folder / "voice.onnx"))
     show_json(_inspect(model))
     if dice.random() < 0.1 and isinstance(model, TTSModel):
-        return model.synthesize("Hello there.", seed=0)
-    return model
+        model.synthesize("Hello there.", seed=0)
 
 
 @cache
@@ -75,7 +73,7 @@ _TOML: dict[str, tuple[str, Any]] = {
 }
 
 
-def _write_toml(folder: Path, dice: random.Random) -> None:
+def _toml(folder: Path, dice: random.Random) -> Iterator[None]:
     kind = dice.choice(sorted(_TOML))
     name = _TOML[kind][0] if dice.random() < 0.5 else dice.choice(data_names(kind))
     content = mutate_bytes(data_file(kind, name).read_bytes(), dice, text=True)
@@ -83,27 +81,21 @@ def _write_toml(folder: Path, dice: random.Random) -> None:
         lines = content.split(b"\n")
         dice.shuffle(lines)
         content = b"\n".join(lines)
-    (folder / kind).mkdir(parents=True)
-    (folder / kind / "file.toml").write_bytes(content)
+    (folder / "file.toml").write_bytes(content)
+    yield
+    _TOML[kind][1](folder / "file.toml")
 
 
-def _read_toml(folder: Path, _: random.Random) -> object:
-    [path] = folder.rglob("file.toml")
-    return _TOML[str(path.parent.relative_to(folder))][1](path)
-
-
-def _write_report(folder: Path, dice: random.Random) -> None:
+def _report(folder: Path, dice: random.Random) -> Iterator[None]:
     few = _shipped_report() | {"utterances": _shipped_report()["utterances"][:4]}
     (folder / "report.json").write_bytes(mutate_file(json.dumps(few).encode(), dice))
-
-
-def _read_report(folder: Path, dice: random.Random) -> object:
+    yield
     read = evaluation.read_report(folder)
-    verdicts = [gate(read, read_gates(name)) for name in ("default", "strict", "cost")]
+    for name in ("default", "strict", "cost"):
+        gate(read, read_gates(name))
     show(report.summary_table(read))
     if dice.random() < 0.1:
         report.write_report(read, folder / "out")
-    return verdicts
 
 
 @cache
@@ -115,26 +107,24 @@ def made_artifact() -> Path:
     return small.save(folder / "out")
 
 
-def _write_manifest(folder: Path, dice: random.Random) -> None:
+def _manifest(folder: Path, dice: random.Random) -> Iterator[None]:
     shutil.copytree(made_artifact(), folder / "artifact")
     path = folder / "artifact" / "manifest.json"
     path.write_bytes(mutate_file(path.read_bytes(), dice))
+    yield
+    _inspect(open_model(folder / "artifact"))
 
 
 _TEXTS = ("Hello there.", "Dr. Smith paid $3.50 at 10:30.", "a.b.c", "Ein schöner Tag", "你好")
 
 
-def _write_text(folder: Path, dice: random.Random) -> None:
+def _text(folder: Path, dice: random.Random) -> Iterator[None]:
     text = dice.choice(_TEXTS) * dice.choice((1, 1, 2, 40))
     changed = mutate_bytes(text.encode(), dice, text=dice.random() < 0.7)[:4_000]
     (folder / "text").write_bytes(changed)
-
-
-def _read_text(folder: Path, dice: random.Random) -> object:
-    text = (folder / "text").read_bytes().decode("utf-8", "surrogateescape")
-    if dice.random() < 0.5:
-        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return next(iter(_demo().calibration_calls([text], seed=0)))
+    yield
+    text = changed.decode("utf-8", "replace" if dice.random() < 0.5 else "surrogateescape")
+    next(iter(_demo().calibration_calls([text], seed=0)))
 
 
 @cache
@@ -142,7 +132,7 @@ def _demo() -> Any:
     return open_model("demo")
 
 
-def _write_npz(folder: Path, dice: random.Random) -> None:
+def _npz(folder: Path, dice: random.Random) -> Iterator[None]:
     (folder / "graph.onnx").write_bytes(bare_graph().SerializeToString())
     content = calls()
     if dice.random() < 0.6:  # a header that lies, in an archive that is whole
@@ -159,13 +149,11 @@ def _write_npz(folder: Path, dice: random.Random) -> None:
     else:
         content = mutate_bytes(content, dice)
     (folder / "calls.npz").write_bytes(content)
-
-
-def _read_npz(folder: Path, dice: random.Random) -> object:
+    yield
     if dice.random() < 0.1:
-        return compress(f"onnx:{folder / 'graph.onnx'}", "int8", calibration=folder / "calls.npz")
-    feeds = open_feeds(folder / "calls.npz", graph_inputs(bare_graph()))
-    return sum(array.nbytes for call in feeds.read(4) for array in call.values())
+        compress(f"onnx:{folder / 'graph.onnx'}", "int8", calibration=folder / "calls.npz")
+    else:
+        list(open_feeds(folder / "calls.npz", graph_inputs(bare_graph())).read(4))
 
 
 @cache
@@ -177,7 +165,8 @@ def _module() -> tuple[Any, bytes]:
         return net, saved.read_bytes()
 
 
-def _write_safetensors(folder: Path, dice: random.Random) -> None:
+def _safetensors(folder: Path, dice: random.Random) -> Iterator[None]:
+    path = folder / "net.safetensors"
     content = _module()[1]
     end = 8 + int.from_bytes(content[:8], "little")
     if dice.random() < 0.6:
@@ -186,14 +175,12 @@ def _write_safetensors(folder: Path, dice: random.Random) -> None:
         content = stated.to_bytes(8, "little") + text + content[end:]
     else:
         content = mutate_bytes(content, dice)
-    (folder / "net.safetensors").write_bytes(content)
-
-
-def _read_safetensors(folder: Path, dice: random.Random) -> object:
-    path = folder / "net.safetensors"
+    path.write_bytes(content)
+    yield
     if dice.random() < 0.4:
-        return read_tensors(path)
-    return load_module(copy.deepcopy(_module()[0]), path)
+        read_tensors(path)
+    else:
+        load_module(copy.deepcopy(_module()[0]), path)
 
 
 @cache
@@ -206,37 +193,33 @@ def _pickled(*, zipped: bool, settings: bool) -> bytes:
     return file.getvalue()
 
 
-def _write_checkpoint(folder: Path, dice: random.Random) -> None:
-    content = _pickled(zipped=dice.random() < 0.8, settings=dice.random() < 0.3)
-    (folder / "voice.ckpt").write_bytes(mutate_file(content, dice))
-
-
-def _read_checkpoint(folder: Path, dice: random.Random) -> object:
+def _checkpoint(folder: Path, dice: random.Random) -> Iterator[None]:
     path = folder / "voice.ckpt"
-    return read_tensors(path) if dice.random() < 0.5 else open_model(str(path))
+    content = _pickled(zipped=dice.random() < 0.8, settings=dice.random() < 0.3)
+    path.write_bytes(mutate_file(content, dice))
+    yield
+    (read_tensors if dice.random() < 0.5 else open_model)(path)
 
 
-def _write_recording(folder: Path, dice: random.Random) -> None:
+def _recording(folder: Path, dice: random.Random) -> Iterator[None]:
     file, kind = io.BytesIO(), dice.choice(("WAV", "FLAC", "OGG"))
     soundfile.write(file, np.zeros(8_000, np.float32), 8_000, format=kind)
     content = file.getvalue()
     head = mutate_bytes(content[:128], dice) if dice.random() < 0.7 else content[:128]
     (folder / "speech.wav").write_bytes(head + content[128:])
-
-
-def _read_recording(folder: Path, _: random.Random) -> object:
+    yield
     check_duration(folder / "speech.wav", (0.5, 30.0))
-    return read_wav(folder / "speech.wav")
+    read_wav(folder / "speech.wav")
 
 
 KINDS = {
-    "json": Kind(14, _write_voice, _read_voice),
-    "toml": Kind(14, _write_toml, _read_toml),
-    "manifest": Kind(12, _write_manifest, lambda at, _: _inspect(open_model(at / "artifact"))),
-    "report": Kind(10, _write_report, _read_report),
-    "npz": Kind(10, _write_npz, _read_npz),
-    "safetensors": Kind(8, _write_safetensors, _read_safetensors),
-    "text": Kind(5, _write_text, _read_text),
-    "checkpoint": Kind(3, _write_checkpoint, _read_checkpoint),
-    "recording": Kind(2, _write_recording, _read_recording),
+    "json": Kind(14, _voice),
+    "toml": Kind(14, _toml),
+    "manifest": Kind(12, _manifest),
+    "report": Kind(10, _report),
+    "npz": Kind(10, _npz),
+    "safetensors": Kind(8, _safetensors),
+    "text": Kind(5, _text),
+    "checkpoint": Kind(3, _checkpoint),
+    "recording": Kind(2, _recording),
 }

@@ -99,7 +99,8 @@ _LAYERS: tuple[Callable[[random.Random, int], Any], ...] = (
 )
 
 
-def _call(folder: Path, dice: random.Random) -> object:
+def _call(folder: Path, dice: random.Random) -> Iterator[None]:
+    yield  # nothing is written
     torch.manual_seed(dice.randrange(1 << 30))
     torch.set_num_threads(1)
     channels, scheme = dice.choice((16, 24, 64)), dice.choice(untrained_schemes("module"))
@@ -122,7 +123,6 @@ def _call(folder: Path, dice: random.Random) -> object:
             again = load_module(copy.deepcopy(net), save_module(small, folder / "net.safetensors"))
             if any((a != b).any() for a, b in zip(actual, _arrays(again(call)), strict=True)):
                 raise DisagreementError(f"{scheme}: its file returns something else")
-    return actual
 
 
 def _arrays(outputs: Any) -> Iterator[Any]:
@@ -135,5 +135,4 @@ def _arrays(outputs: Any) -> Iterator[Any]:
             yield from _arrays(output)
 
 
-# The case is made where it runs.
-KINDS = {"layer": Kind(10, lambda *_: None, _call)}
+KINDS = {"layer": Kind(10, _call)}

@@ -5,7 +5,7 @@ import io
 import json
 import random
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +28,9 @@ class Kind:
     share: float
     """Cases of it, in proportion to those of other kinds."""
 
-    write: Callable[[Path, random.Random], object]
-    read: Callable[[Path, random.Random], object]
-    """Reads it as a command does; an error of ours is a good end."""
+    case: Callable[[Path, random.Random], Iterator[None]]
+    """Writes it into a folder, yields, and reads it as a command does; then an error of ours is a
+    good end."""
 
 
 def mutate_bytes(content: bytes, dice: random.Random, *, text: bool = False) -> bytes:

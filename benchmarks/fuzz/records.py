@@ -4,6 +4,7 @@ import io
 import json
 import random
 import zipfile
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -48,7 +49,8 @@ composition = "s"
 """
 
 
-def _write_suite(folder: Path, dice: random.Random) -> None:
+def _suite(folder: Path, dice: random.Random) -> Iterator[None]:
+    """Compare made-up word errors over a suite; few texts show no interval."""
     rows = []
     for _ in range(dice.choice((1, 2, 4, 11, 12, 24))):
         text = dice.choice(_TEXTS) if dice.random() < 0.3 else f"Again {'na' * dice.randrange(40)}"
@@ -58,16 +60,13 @@ def _write_suite(folder: Path, dice: random.Random) -> None:
     seeds = dice.choice(("[0]", "[0, 1]"))
     content = _SUITE.format(seeds=seeds, utterances=f"[{', '.join(rows)}]")
     (folder / "suite.toml").write_text(content, "utf-8")
-
-
-def _judge_suite(folder: Path, dice: random.Random) -> object:
-    """Compare made-up word errors over the suite; few texts show no interval."""
+    yield
     suite = read_suite(folder / "suite.toml")
     pairs: list[Any] = []
     heard: dict[str, str] = {}
-    for text in suite.utterances:
+    for utterance in suite.utterances:
         for _ in suite.seeds:
-            words = suite.transcript(text)
+            words = suite.transcript(utterance)
             audio = {role: f"{len(pairs)}-{role}" for role in ("reference", "candidate")}
             for name in audio.values():
                 heard[name] = words if dice.random() < 0.7 else words.partition(" ")[2]
@@ -80,7 +79,6 @@ def _judge_suite(folder: Path, dice: random.Random) -> object:
             raise DisagreementError(f"{distinct} texts have the interval {rate.interval}")
         if rate.interval is not None and not rate.interval[0] <= rate.delta <= rate.interval[1]:
             raise DisagreementError(f"{rate.delta} lies outside of {rate.interval}")
-    return pairs
 
 
 @cache
@@ -110,8 +108,9 @@ def _sweep() -> tuple[Any, tuple[Any, ...], dict[str, dict[str, bytes]]]:
     return plan, tuple(units), files
 
 
-def _write_results(folder: Path, dice: random.Random) -> None:
-    _, _, files = _sweep()
+def _results(folder: Path, dice: random.Random) -> Iterator[None]:
+    """Merge results: what a row says is of its own voice, scheme and suite."""
+    plan, units, files = _sweep()
     changed = dice.choice(sorted(files))
     (folder / "units").mkdir()
     for key, contents in files.items():
@@ -136,11 +135,7 @@ def _write_results(folder: Path, dice: random.Random) -> None:
     for name in dice.sample(("log/.DS_Store", f"log/{changed}/x.json", "log/x/y/z", "x"), 2):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(mutate_bytes(b'{"failed": "why"}', dice))
-
-
-def _merge_results(folder: Path, _: random.Random) -> object:
-    """Merge them: what a row says is of its own voice, scheme and suite."""
-    plan, units, files = _sweep()
+    yield
     merged = merge_reports(plan, open_results(str(folder)), units, [], Silent())
     reports = {unit.chain: files[unit.key] for unit in units if unit.kind == "report"}
     told = {(failure.voice, failure.scheme) for failure in merged.failures}
@@ -152,12 +147,12 @@ def _merge_results(folder: Path, _: random.Random) -> object:
         for side, key in (("candidate", "sha256"), ("reference", "sha256"), ("suite", "sha256")):
             if stated[side][key] != right[side][key]:
                 raise DisagreementError(f"the row of {entry.scheme} is of another {side}")
-    return table_of(merged), merged.to_json()
+    table_of(merged)
+    merged.to_json()
 
 
 @cache
 def _space() -> Any:
-
     groups, forms = find_groups(_MODULES, ()), find_formats("piper", _FORMATS)
     formats = {group.name: forms for group in groups}
     return Space(base=find_recipe("piper", "int8"), groups=groups, formats=formats)
@@ -181,7 +176,8 @@ def _study() -> bytes:
         return (Path(folder) / "study.log").read_bytes()
 
 
-def _write_study(folder: Path, dice: random.Random) -> None:
+def _resumed(folder: Path, dice: random.Random) -> Iterator[None]:
+    """Go on with a study: every point is a choice of this search."""
     rows = _study().splitlines()
     if dice.random() < 0.7:
         index = dice.randrange(len(rows))
@@ -192,10 +188,7 @@ def _write_study(folder: Path, dice: random.Random) -> None:
     (folder / "study.log").write_bytes(content)
     if dice.random() < 0.2:
         (folder / "study.log.lock").symlink_to(folder / "study.log")
-
-
-def _explore_study(folder: Path, _: random.Random) -> object:
-    """Go on with it: every point is a choice of this search."""
+    yield
     space, points = _space(), _explored(folder, 5)
     for point in points:
         choices = {group.name: {*space.names(group.name)} for group in space.groups}
@@ -203,11 +196,10 @@ def _explore_study(folder: Path, _: random.Random) -> object:
             value not in choices[name] for name, value in point.choice.items()
         ):
             raise DisagreementError(f"a point is of another search: {point.choice}")
-    return points
 
 
 KINDS = {
-    "suite": Kind(3, _write_suite, _judge_suite),
-    "unit": Kind(4, _write_results, _merge_results),
-    "storage": Kind(3, _write_study, _explore_study),
+    "suite": Kind(3, _suite),
+    "unit": Kind(4, _results),
+    "storage": Kind(3, _resumed),
 }

@@ -4,7 +4,7 @@ import json
 import math
 import random
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -77,7 +77,7 @@ def _graphs() -> dict[str, bytes]:
     return {name: model.SerializeToString() for name, model in files.items()}
 
 
-def _write(folder: Path, dice: random.Random) -> None:
+def _contract(folder: Path, dice: random.Random) -> Iterator[None]:
     for name, graph in _graphs().items():
         (folder / name).write_bytes(graph)
     table = tomllib.loads(Path(__file__).with_name("contract.toml").read_text("utf-8"))
@@ -86,6 +86,21 @@ def _write(folder: Path, dice: random.Random) -> None:
         table = change(table, dice)
     content = "".join(f"{json.dumps(key)} = {_toml(table[key])}\n" for key in table)
     (folder / "contract.toml").write_bytes(content.encode("utf-8", "surrogateescape"))
+    yield
+    voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
+    if voice.speakers and dice.random() < 0.5:
+        voice = voice.speaking_as(Speaking(speaker=dice.choice(list(voice.speakers))))
+    text = dice.choice(("ids: 5 6 7", "abcd", "abcd" * 100))
+    spoken = [voice.synthesize(text, seed=seed).samples for seed in (0, 0)]
+    if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(
+        spoken[0], spoken[1], equal_nan=True
+    ):
+        raise DisagreementError(f"{len(spoken[0])} samples, or others for the same seed")
+    if dice.random() < 0.3:
+        small = compress(voice, "int8-weight-only")
+        again: Any = open_model(small.save(folder / "out"))
+        again = again.speaking_as(Speaking(speaker=voice.speaker)) if voice.speaker else again
+        check_agreement(spoken[:1], [again.synthesize(text, seed=0).samples], "int8")
 
 
 def _exchanged(table: Any, dice: random.Random) -> Any:
@@ -114,22 +129,4 @@ def _toml(value: Any) -> str:
     return json.dumps("" if value is None else value)
 
 
-def _speak(folder: Path, dice: random.Random) -> object:
-    voice: Any = open_model(f"contract:{folder / 'voice.onnx'}")
-    if voice.speakers and dice.random() < 0.5:
-        voice = voice.speaking_as(Speaking(speaker=dice.choice(list(voice.speakers))))
-    text = dice.choice(("ids: 5 6 7", "abcd", "abcd" * 100))
-    spoken = [voice.synthesize(text, seed=seed).samples for seed in (0, 0)]
-    if not 0 < len(spoken[0]) < _MOST_SAMPLES or not np.array_equal(
-        spoken[0], spoken[1], equal_nan=True
-    ):
-        raise DisagreementError(f"{len(spoken[0])} samples, or others for the same seed")
-    if dice.random() < 0.3:
-        small = compress(voice, "int8-weight-only")
-        again: Any = open_model(small.save(folder / "out"))
-        again = again.speaking_as(Speaking(speaker=voice.speaker)) if voice.speaker else again
-        check_agreement(spoken[:1], [again.synthesize(text, seed=0).samples], "int8")
-    return spoken
-
-
-KINDS = {"contract": Kind(8, _write, _speak)}
+KINDS = {"contract": Kind(8, _contract)}

@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.command import Add, command
 from benchmarks.power import rare
+from benchmarks.power.errors import SHIPPED, WordErrors, read_word_errors
 from benchmarks.power.simulate import (
     KINDS,
     LIMITS,
@@ -24,10 +25,9 @@ from benchmarks.power.simulate import (
 )
 from benchmarks.report import render, share, write_report
 from benchmarks.sound.analysis import read_values
-from tts_compress.config import data_names, word_errors_file
+from tts_compress.config import data_names
 from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.intervals import paired_intervals
-from tts_compress.evaluation.plan import WordErrors, read_word_errors
 from tts_compress.progress import Progress, Silent
 from tts_compress.terminal import progress_bars, show
 
@@ -109,7 +109,7 @@ def _points(rate: float | None) -> str:
 
 
 def _options(add: Add) -> None:
-    add("--errors", type=Path, default=word_errors_file(), metavar="JSON", help="measured errors")
+    add("--errors", type=Path, default=SHIPPED, metavar="JSON", help="measured errors")
     add("--texts", type=int, nargs="+", default=[24, 50, 100, 200], help="(24 50 100 200)")
     measured = "of each text, as far as measured (1 2 3)"
     add("--seeds", type=int, nargs="+", default=[1, 2, 3], help=measured)

@@ -12,11 +12,11 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from benchmarks.power.errors import WordErrors
 from benchmarks.power.simulate import BATCH, Integers, Numbers, Plan, choose
 from benchmarks.sound.analysis import DISTORTION, Values, deal
 from tts_compress.evaluation.gates import Gate, Gates
 from tts_compress.evaluation.intervals import loss_bounds, paired_intervals, rate_bound
-from tts_compress.evaluation.plan import WordErrors
 
 Struck: TypeAlias = Literal["utterances", "texts"]
 

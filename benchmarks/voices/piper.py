@@ -20,6 +20,9 @@ from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import with_outputs
 from tts_compress.onnx.session import Feeds, open_session
 
+_HOP = 256
+"""Samples of a frame."""
+
 FRAMES_PER_ID = 2.5
 """Frames of a phoneme id in Piper's English voices, pads between phonemes counted."""
 
@@ -78,14 +81,12 @@ def _feeds(ids: Sequence[int], scales: tuple[float, float, float]) -> Feeds:
     }
 
 
-def make_sentences(
-    voice: GraphModel, seconds: Sequence[float], samples_per_frame: int = 256
-) -> list[Sentence]:
+def make_sentences(voice: GraphModel, seconds: Sequence[float]) -> list[Sentence]:
     """Return a sentence for each wanted length of audio."""
     durations = Durations(voice)
     sentences = []
     for wanted in seconds:
-        frames = wanted * voice.sample_rate / samples_per_frame
+        frames = wanted * voice.sample_rate / _HOP
         count = max(3, round(frames / FRAMES_PER_ID))
         sentences.append(durations.sentence(f"{wanted:g} s", count, frames))
     return sentences

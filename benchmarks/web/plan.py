@@ -36,7 +36,6 @@ class Plan:
     with noise as inputs and the durations of FP32."""
 
     voices: tuple[str, ...]
-    text: str
     ids: tuple[int, ...]
     scales: tuple[float, ...]
     """Without noise, so that every run takes the same durations."""
@@ -49,9 +48,7 @@ class Plan:
     sample_rate: int
 
 
-def write_plan(
-    spec: str, folder: Path, *, rounds: int, text: str = TEXT, utterances: int | None = None
-) -> Plan:
+def write_plan(spec: str, folder: Path, *, rounds: int, utterances: int | None = None) -> Plan:
     """Compress a Piper voice in both formats; write what players need."""
     original = load(spec)
     if original.family != "piper" or not isinstance(original, GraphModel):
@@ -59,7 +56,7 @@ def write_plan(
     voices = {REFERENCE: original}
     for name, form in (("int8", "qoperator"), ("int8-qdq", "qdq")):
         voices[name] = _compressed(original, form, utterances)
-    (call, *_) = original.calibration_calls([text], seed=0)
+    (call, *_) = original.calibration_calls([TEXT], seed=0)
     inputs = {name: call[name] for name in ("input", "input_lengths", "scales")}
     quiet = (0.0, float(call["scales"][1]), 0.0)
     inputs["scales"] = np.array(quiet, np.float32)
@@ -77,7 +74,6 @@ def write_plan(
     plan = Plan(
         folder=folder,
         voices=tuple(voices),
-        text=text,
         ids=tuple(call["input"].reshape(-1).tolist()),
         scales=quiet,
         rounds=rounds,

@@ -16,7 +16,7 @@ from tts_compress.cli import main
 from tts_compress.errors import ModelError
 from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.blame import _values, find_blame
-from tts_compress.evaluation.pairs import PairedSpeech, Run
+from tts_compress.evaluation.pairs import AudioPairs, Run, speak_pairs
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import open_subject
@@ -63,8 +63,8 @@ def run(
     options = EvaluationOptions(jobs=1, progress=recorder)
     candidate = _damaged(compressed("int8-weight-only"), "flow", tmp_path / "bad")
     models = open_subject(tiny_path, tmp_path), open_subject(candidate, tmp_path)
-    speech = PairedSpeech(models, suite, store, options, None)
-    deque(speech.speak(), maxlen=0)
+    speech = AudioPairs(suite, store)
+    deque(speak_pairs(models, speech, options), maxlen=0)
     return Run(
         suite=suite,
         models=models,

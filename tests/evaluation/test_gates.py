@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from benchmarks.power.errors import read_word_errors
 from tts_compress.config import data_names
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, read_gates
@@ -17,7 +18,6 @@ from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import MARGINS
 from tts_compress.evaluation.metrics.signal import Health
-from tts_compress.evaluation.plan import read_word_errors
 
 if TYPE_CHECKING:
     from pathlib import Path

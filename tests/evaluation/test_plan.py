@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.power.errors import read_word_errors
 from benchmarks.power.simulate import Plan, share_found
 from tts_compress.cli import main
-from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.plan import (
     Spread,
     measure_spread,
     plan_evaluation,
-    read_word_errors,
     recognition_pace,
 )
 from tts_compress.evaluation.result import Evaluation, StageTime, read_report
@@ -44,6 +44,7 @@ def test_plan_by_the_shipped_errors(capsys: pytest.CaptureFixture[str]) -> None:
     assert plan_evaluation(10.0).suite == "en-quick"
     middle = plan_evaluation(100 * found["offers"][-1]["detectable"])
     assert middle.suite == "en-full"
+    assert found["spread"] == asdict(read_word_errors().spread())
 
 
 def test_plan_for_people(capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,31 +193,3 @@ def test_the_approximation_agrees_with_simulation(texts: int) -> None:
     difference = data.spread().detectable(texts, 1)
     share = share_found(data, Plan(texts, 1, 500), "clustered", difference)
     assert 0.7 <= share <= 0.9
-
-
-@pytest.mark.parametrize(
-    ("content", "problem"),
-    [
-        ("{", "holds no word errors"),
-        ('{"words": [3, 4]}', "reference: Field required"),
-    ],
-)
-def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, problem: str) -> None:
-    path = tmp_path / "errors.json"
-    path.write_text(content)
-    with pytest.raises(EvaluationError, match=problem):
-        read_word_errors(path)
-
-
-def test_a_file_with_texts_missing_is_refused(tmp_path: Path) -> None:
-    found = read_word_errors().model_dump(mode="json")
-    found["candidate"]["errors"].pop()
-    path = tmp_path / "errors.json"
-    path.write_text(str(found).replace("'", '"'))
-    with pytest.raises(EvaluationError, match="are not 200 texts by"):
-        read_word_errors(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match=r"cannot read '.*none\.json'"):
-        read_word_errors(tmp_path / "none.json")

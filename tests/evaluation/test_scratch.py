@@ -16,7 +16,7 @@ from tts_compress.folders import make_directory
 
 def _write(store: Store) -> list[Path]:
     """Write a WAV file and a transcript."""
-    paths = [store.disturbed_path("a" * 64), store.analysis_path("ears", "a" * 64)]
+    paths = [store.root / "disturbed" / "a.wav", store.analysis_path("ears", "a" * 64)]
     for path in paths:
         make_directory(path.parent)
         path.write_text("piece")

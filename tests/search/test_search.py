@@ -129,11 +129,11 @@ def test_what_is_within_the_bound_on_damage_is_judged_by_its_cost(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", [Objective.LATENCY, Objective.MEMORY])
+@pytest.mark.parametrize("objective", ["latency", "memory"])
 def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: GraphModel) -> None:
     feeds = list(tiny.calibration_calls([_TEXT], seed=0))
     cost = open_cost(objective, tiny, feeds)(tiny.graph())
-    if objective == Objective.LATENCY:
+    if objective == "latency":
         assert 0.2 < cost < 5.0
     else:
         assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())
@@ -149,8 +149,7 @@ def test_memory_is_that_of_the_artifact(tiny: GraphModel, monkeypatch: pytest.Mo
     monkeypatch.setattr(measure, "_peak_bytes", loops)
     graph = tiny.graph()
     costs = [
-        open_cost(Objective.MEMORY, tiny, feeds, in_chunks=in_chunks)(graph)
-        for in_chunks in (False, True)
+        open_cost("memory", tiny, feeds, in_chunks=in_chunks)(graph) for in_chunks in (False, True)
     ]
     assert costs == [0.0, 1.0]
 
@@ -171,7 +170,7 @@ def test_first_sound_ends_with_a_tenth_of_a_second_or_the_whole(
     small, dynamic = (
         cast("GraphModel", load(compressed(scheme))).graph() for scheme in ("int8", "int8-dynamic")
     )
-    cost = open_cost(Objective.FIRST_AUDIO, tiny, feeds)
+    cost = open_cost("first-audio", tiny, feeds)
     assert cost(small) > 0.0
     assert not spoken
     assert cost(dynamic) > 0.0

@@ -17,8 +17,8 @@ from tts_compress.evaluation import EvaluationOptions
 from tts_compress.evaluation.stages import Timings
 from tts_compress.evaluation.store import Analyzer
 from tts_compress.recipes.recipe import find_recipe
-from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings
-from tts_compress.sweep.run import Outcome, Task
+from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings, Unit
+from tts_compress.sweep.run import Outcome
 from tts_compress.sweep.work import UnitRunner
 
 _FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"
@@ -35,11 +35,10 @@ class InProcessRunner:
         found: dict[str, Any] = json.loads(json.dumps(self._host.describe(specs)))
         return found
 
-    def run(self, task: Task) -> Outcome:
+    def run(self, unit: Unit) -> Outcome:
         """Do a unit."""
-        unit, identity = (part.model_dump(mode="json") for part in task)
-        answer = self._host.run(unit, identity)
-        key = task.unit.key
+        answer = self._host.run(unit.model_dump(mode="json"))
+        key = unit.key
         if "failed" in answer:
             return Outcome(key, "failed", answer["failed"])
         return Outcome(key, "done")
@@ -64,19 +63,19 @@ class InProcessPool:
         del whole_nodes
         return self
 
-    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+    def submit(self, chain: Sequence[Unit]) -> Future[list[Outcome]]:
         """Do the units; be interrupted after some."""
         ended = Future[list[Outcome]]()
-        ended.set_result([self._run(task) for task in chain])
+        ended.set_result([self._run(unit) for unit in chain])
         return ended
 
-    def _run(self, task: Task) -> Outcome:
+    def _run(self, unit: Unit) -> Outcome:
         if self._left is not None:
             if not self._left:
                 raise KeyboardInterrupt
             self._left -= 1
-        self.begun.append(task.unit.title)
-        return self._runner.run(task)
+        self.begun.append(unit.title)
+        return self._runner.run(unit)
 
     def close(self) -> None:
         """Do nothing."""

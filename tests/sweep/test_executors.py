@@ -14,9 +14,9 @@ from tests.measures import TIMED
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
-from tts_compress.sweep.plan import read_plan
+from tts_compress.sweep.plan import Unit, read_plan
 from tts_compress.sweep.results import open_results
-from tts_compress.sweep.run import Outcome, RayPool, Task, plan_sweep, run_units
+from tts_compress.sweep.run import Outcome, RayPool, plan_sweep, run_units
 
 _QUICK = "[settings]\ntiming_texts = 1\ntiming_runs = 1"
 
@@ -73,7 +73,7 @@ def test_a_task_that_dies_has_its_units_done_by_others(
     closed.mkdir()
 
     class Process:  # in here, so that it goes to the tasks by value
-        def run(self, unit: Any, _: object) -> Outcome:
+        def run(self, unit: Any) -> Outcome:
             if [*log.glob(f"{unit.key}-*")]:  # as a program does that finds the result
                 return Outcome(unit.key, "done")
             if unit.kind == "candidate":
@@ -96,10 +96,10 @@ def test_a_task_that_dies_has_its_units_done_by_others(
     done = [path.name.partition("-")[0] for path in log.iterdir()]
     workers = {path.name.partition("-")[2] for path in log.iterdir()}
     assert {path.name for path in closed.iterdir()} >= workers - {died.read_text()}
-    assert sorted(done) == sorted(task.unit.key for task in tasks), "each once"
+    assert sorted(done) == sorted(task.key for task in tasks), "each once"
 
 
-def _tasks(plan: Path, monkeypatch: pytest.MonkeyPatch) -> list[Task]:
+def _tasks(plan: Path, monkeypatch: pytest.MonkeyPatch) -> list[Unit]:
     """Return the units of a plan whose voice nobody opens."""
 
     class Process:
@@ -113,4 +113,4 @@ def _tasks(plan: Path, monkeypatch: pytest.MonkeyPatch) -> list[Task]:
             return {"identity": identity, "voices": voices}
 
     monkeypatch.setattr("tts_compress.sweep.run.UnitProcess", Process)
-    return list(plan_sweep(plan, Silent()).tasks)
+    return list(plan_sweep(plan, Silent()).units)

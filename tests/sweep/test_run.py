@@ -25,9 +25,7 @@ from tts_compress.sweep.run import (
     LocalPool,
     Outcome,
     Planned,
-    Task,
     merge,
-    merge_shares,
     plan_sweep,
     run_share,
     run_sweep,
@@ -43,9 +41,9 @@ def _task(
     needs: Sequence[str] = (),
     voice: str = "v",
     identity: Identity = _IDENTITY,
-) -> Task:
+) -> Unit:
     opened = Opened(spec=voice, name=voice, family="piper", fingerprint="")
-    return Task(Unit(kind=kind, voice=opened, key=key, needs=tuple(needs)), identity)
+    return Unit(kind=kind, voice=opened, key=key, needs=tuple(needs), identity=identity)
 
 
 class _Pool:
@@ -65,10 +63,10 @@ class _Pool:
         self.opened.append(whole_nodes)
         return self
 
-    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+    def submit(self, chain: Sequence[Unit]) -> Future[list[Outcome]]:
         """Take note."""
         assert sum(not end.done() for end in self._ends) < self.workers
-        keys = [task.unit.key for task in chain]
+        keys = [unit.key for unit in chain]
         self.begun.append(keys)
         self._ends.append(self._thread.submit(lambda: [self._finish(key) for key in keys]))
         return self._ends[-1]
@@ -85,7 +83,7 @@ class _Pool:
 
 
 def _run(
-    pool: _Pool, tasks: Sequence[Task], known: Sequence[str] = ()
+    pool: _Pool, tasks: Sequence[Unit], known: Sequence[str] = ()
 ) -> tuple[list[str], dict[str, str]]:
     lost = run_units(tasks, known, pool, Silent())
     return [key for chain in pool.begun for key in chain], lost
@@ -136,7 +134,7 @@ def test_neighbours_of_one_environment_are_a_chain_and_no_worker_is_left_without
     pool = _Pool(lambda _: "done")
     _run(pool, tasks)
     assert [len(chain) for chain in pool.begun] == [3, 3, 2, 1, 1, 1, 1, 1, 1, 1, 1]
-    assert [key for chain in pool.begun for key in chain] == [task.unit.key for task in tasks]
+    assert [key for chain in pool.begun for key in chain] == [task.key for task in tasks]
     assert all(len({key[0] for key in chain}) == 1 for chain in pool.begun)
     few = _Pool(lambda _: "done")
     _run(few, [_task("a"), _task("b")])
@@ -153,7 +151,7 @@ def test_a_thread_keeps_its_process_and_closing_the_pool_ends_all(
             self.plan, self.units, self.is_closed = plan, list[str](), False
             processes.append(self)
 
-        def run(self, unit: Unit, _: Identity) -> Outcome:
+        def run(self, unit: Unit) -> Outcome:
             self.units.append(unit.key)
             return Outcome(unit.key, "done")
 
@@ -185,7 +183,7 @@ def runner(
 
 
 def _executions(planned: Planned) -> dict[str, int]:
-    keys = {task.unit.key: task.unit.title for task in planned.tasks}
+    keys = {unit.key: unit.title for unit in planned.units}
     log = planned.results().log(keys)
     return {keys[key]: sum("seconds" in one for one in found) for key, found in log.items()}
 
@@ -230,7 +228,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
             done, total = run_share(shared, (number, 2), InProcessPool(place), Silent())
             assert done == total
     with closing(runner(shared.plan)) as place:
-        merged = merge_shares(shared, InProcessPool(place), Silent())
+        merged = run_sweep(shared, InProcessPool(place), Silent(), merging=True)
     assert merged.is_complete
     assert {*_executions(shared).values()} == {1}
     assert _reports(tmp_path / "shared-out") == _reports(tmp_path / "whole-out")
@@ -260,7 +258,7 @@ def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
     with closing(runner(planned.plan)) as place:
         whole = run_sweep(planned, InProcessPool(place), Silent())
     assert whole.is_complete
-    scheme = {u.key: u.scheme.name for u, _ in planned.tasks if u.kind == "report" and u.scheme}
+    scheme = {u.key: u.scheme.name for u in planned.units if u.kind == "report" and u.scheme}
     archives = {
         name: tmp_path / "plan-out" / "units" / f"{key}.zip" for key, name in scheme.items()
     }

@@ -8,7 +8,6 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
-from enum import EnumType
 from pathlib import Path
 from textwrap import dedent, indent
 from types import UnionType
@@ -129,8 +128,8 @@ def _settings(kind: Any, default: Any) -> dict[str, Any]:
         return {"nargs": "+", "type": get_args(kind)[0]}
     if kind is bool:
         return {"action": BooleanOptionalAction} if default else {}
-    if get_origin(kind) is Literal or isinstance(kind, EnumType):
-        return {"choices": get_args(kind) or tuple(map(str, kind)), "default": default}
+    if get_origin(kind) is Literal:
+        return {"choices": get_args(kind), "default": default}
     return {"type": path if kind is Path else kind, "default": default}
 
 

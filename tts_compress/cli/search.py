@@ -22,7 +22,7 @@ from tts_compress.cli.command import (
     options_from,
     required_output,
 )
-from tts_compress.search.options import Objective, SearchOptions, SensitivityOptions
+from tts_compress.search.options import SearchOptions, SensitivityOptions
 
 COMMAND = Command(
     __doc__,
@@ -50,8 +50,7 @@ def run(options: Namespace) -> Output:
         from tts_compress.search.search import search
 
         measured = options_from(options, SensitivityOptions, progress=progress)
-        objective = Objective(options.objective)
-        more = {"objective": objective, "sensitivity": measured, "progress": progress}
+        more = {"sensitivity": measured, "progress": progress}
         result = search(options.model, options.output, options_from(options, SearchOptions, **more))
     page = write_result(result, options.output)
     lines = [result.statement, f"page: {page}"]

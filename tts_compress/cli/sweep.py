@@ -51,7 +51,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Do the units of the plan that are left, or the share asked for, and print the results."""
-    from tts_compress.sweep.run import merge_shares, parse_share, plan_sweep, run_sweep
+    from tts_compress.sweep.run import parse_share, plan_sweep, run_sweep
     from tts_compress.terminal import progress_bars
 
     *action, plan = options.plan
@@ -69,7 +69,7 @@ def run(options: Namespace) -> Output:
         executor = _executor(options, planned)
         if share is not None:
             return _show_share(planned, share, executor, progress)
-        report = (merge_shares if action else run_sweep)(planned, executor, progress)
+        report = run_sweep(planned, executor, progress, merging=bool(action))
     return _show(report, planned.plan.output)
 
 
@@ -85,14 +85,15 @@ def _count(planned: Planned) -> Output:
     """Print the units by kind, and how many are done."""
     done = planned.results().keys()
     counts: dict[str, dict[str, int]] = {}
-    for task in planned.tasks:
-        count = counts.setdefault(task.unit.kind, {"units": 0, "done": 0})
+    for unit in planned.units:
+        count = counts.setdefault(unit.kind, {"units": 0, "done": 0})
         count["units"] += 1
-        count["done"] += task.unit.key in done
+        count["done"] += unit.key in done
     failures = [failure.model_dump() for failure in planned.failures]
-    lines = [f"{kind}: {unit['done']} of {unit['units']} done" for kind, unit in counts.items()]
+    lines = [f"{kind}: {of['done']} of {of['units']} done" for kind, of in counts.items()]
     lines += [
-        f"cannot be done: {unit['voice']} {unit['scheme']}: {unit['reason']}" for unit in failures
+        f"cannot be done: {failure['voice']} {failure['scheme']}: {failure['reason']}"
+        for failure in failures
     ]
     return Output({"units": counts, "failures": failures}, lines)
 

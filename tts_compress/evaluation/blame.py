@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import partial
 from math import hypot
 from typing import Any
 
@@ -48,15 +48,6 @@ class Column:
     """Components can be ranked by it; larger is worse."""
 
 
-def _add_noise(distances: Sequence[float]) -> float:
-    """Return the distance of independent errors together, which add as their squares do."""
-    return reduce(hypot, distances, 0.0)
-
-
-def _score_change(value: float | None) -> str:
-    return formatting.signed(value, 2) if formatting.is_finite(value) else formatting.MISSING
-
-
 COLUMNS = (
     Column(
         path="distortion.value",
@@ -69,7 +60,7 @@ COLUMNS = (
         path="signal.same_timing_log_mel_distance_db",
         label="Log-mel, same timing",
         show=partial(formatting.decibels, digits=3),
-        together=_add_noise,
+        together=lambda distances: hypot(*distances),  # squares of independent errors add
         ranks=True,
     ),
     Column(
@@ -79,7 +70,12 @@ COLUMNS = (
         ranks=True,
     ),
     Column(path="signal.same_timing", label="Same timing", show=formatting.percent),
-    Column(path="dnsmos_overall.delta", label="DNSMOS, overall", show=_score_change, together=sum),
+    Column(
+        path="dnsmos_overall.delta",
+        label="DNSMOS, overall",
+        show=lambda x: formatting.signed(x, 2) if formatting.is_finite(x) else formatting.MISSING,
+        together=sum,
+    ),
 )
 """The finest measure that ranks comes first; it ranks unless a component has no value of it."""
 

@@ -242,30 +242,13 @@ def _count(chosen: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     return np.bincount(places.ravel(), minlength=rows * blocks).reshape(rows, blocks).astype(float)
 
 
-def rate_interval(
-    hits: Sequence[bool], texts: Sequence[Hashable], confidence: float = 0.95
-) -> tuple[float, float]:
-    """Return the exact two-sided interval of the share of utterances with an event.
-
-    Args:
-        hits: True for each utterance with the event; one or more.
-        texts: The text of each.
-        confidence: Probability that the interval holds the rate; at least that.
-
-    Raises:
-        MissingExtraError: scipy is not installed.
-    """
-    rate, size = sum(hits) / len(hits), effective_size(hits, texts)
-    return exact_interval(size * rate, size * (1.0 - rate), confidence)
-
-
 def exact_interval(events: float, others: float, confidence: float = 0.95) -> tuple[float, float]:
     """Return the interval of Clopper and Pearson of the share of `events`.
 
     Args:
         events: Independent trials with the event; not whole where they stand for dependent ones.
         others: Those without it.
-        confidence: As of `rate_interval`.
+        confidence: Probability that the interval holds the share; at least that.
     """
     betaincinv, _ = _quantiles()
     tail = (1.0 - confidence) / 2.0
@@ -274,18 +257,20 @@ def exact_interval(events: float, others: float, confidence: float = 0.95) -> tu
     return float(low), float(high)
 
 
-def rate_bound(hits: Sequence[bool], texts: Sequence[Hashable], confidence: float = 0.95) -> float:
+def rate_bound(hits: Sequence[bool], texts: Sequence[Hashable]) -> float:
     """Return the exact one-sided bound from above: 4.1 % where none of 72 utterances has the event.
 
+    The rate is below it with a probability of 95 % at least.
+
     Args:
-        hits: As of `rate_interval`.
-        texts: Likewise.
-        confidence: Probability that the rate is below the bound; at least that.
+        hits: True for each utterance with the event; one or more.
+        texts: The text of each.
 
     Raises:
         MissingExtraError: scipy is not installed.
     """
-    return rate_interval(hits, texts, 2.0 * confidence - 1.0)[1]
+    rate, size = sum(hits) / len(hits), effective_size(hits, texts)
+    return exact_interval(size * rate, size * (1.0 - rate), 0.9)[1]
 
 
 def effective_size(hits: Sequence[bool], texts: Sequence[Hashable]) -> float:

@@ -10,11 +10,11 @@ import io
 import json
 import math
 import warnings
+import zlib
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +39,9 @@ _RATES = (8_000, 12_000, 16_000, 24_000, 48_000)
 
 _ROLES = ("reference", "candidate")
 _SERIAL = (1).to_bytes(4, "little")
+_MIRRORED = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+"""Each byte with its bits in reverse: Ogg's checksum is that of zlib, highest bit first, without
+its inversions."""
 
 _MOST_PAIRS = 20
 _CATCHES = 4
@@ -138,24 +141,10 @@ def _renumber(stream: bytes) -> bytes:
         end = start + 27 + segments + sum(pages[start + 27 : start + 27 + segments])
         pages[start + 14 : start + 18] = _SERIAL
         pages[start + 22 : start + 26] = bytes(4)  # the checksum counts itself as zero
-        checksum = 0
-        for byte in pages[start:end]:
-            checksum = (checksum << 8 & 0xFFFFFFFF) ^ _checksums()[checksum >> 24 ^ byte]
-        pages[start + 22 : start + 26] = checksum.to_bytes(4, "little")
+        mirrored = zlib.crc32(pages[start:end].translate(_MIRRORED), 0xFFFFFFFF) ^ 0xFFFFFFFF
+        pages[start + 22 : start + 26] = mirrored.to_bytes(4, "big").translate(_MIRRORED)
         start = end
     return bytes(pages)
-
-
-@cache
-def _checksums() -> tuple[int, ...]:
-    """Return the checksum of each byte: a CRC of 32 bits by 0x04C11DB7, highest bit first."""
-    checksums = []
-    for byte in range(256):
-        value = byte << 24
-        for _ in range(8):
-            value = value << 1 ^ (0x104C11DB7 if value & 0x80000000 else 0)
-        checksums.append(value)
-    return tuple(checksums)
 
 
 def make_test(

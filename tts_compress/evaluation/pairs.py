@@ -2,17 +2,16 @@
 
 import hashlib
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import BaseModel
 
-from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav, write_wav
+from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.environment import describe_environment
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metric import Audios, Measure, find_measures, find_metrics
@@ -131,31 +130,17 @@ class Run:
         return describe_environment() if self.earlier is None else self.earlier.environment
 
 
-_BASELINES = ("other_seed", "disturbed")
-"""Roles that are recognized for a text's first seed only: they show the size of chance, and take as
-long to recognize as the models."""
-
-
 def count_audios(texts: int, seeds: int) -> int:
     """Return the audios that are recognized: reference, candidate, and the two baselines."""
-    return texts * (2 * seeds + len(_BASELINES))
+    return texts * 2 * (seeds + 1)
 
 
-class Spoken(NamedTuple):
-    """An audio of a side."""
+def is_recognized(role: str, position: int, suite: Suite) -> bool:
+    """Return True for audio whose words count: other seeds are heard for a text's first seed only.
 
-    role: str
-    """Its role in a pair."""
-
-    position: int
-    """Place of its text and seed in the suite's order."""
-
-    audio: str
-    """Hash of the samples."""
-
-    path: Path
-    piece: Synthesis
-    is_recognized: bool
+    They show the size of chance, as disturbed copies do, and take as long to recognize as the rest.
+    """
+    return role != "other_seed" or position % len(suite.seeds) == 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,24 +156,27 @@ class Side:
     texts: Sequence[int]
     """Places in the suite."""
 
-    def speak(self, store: Store, options: EvaluationOptions) -> Iterator[Spoken]:
+    def speak(
+        self, store: Store, options: EvaluationOptions
+    ) -> Iterator[tuple[str, int, Synthesis]]:
         """Yield each audio as soon as it is spoken, what is spoken already from the store.
+
+        With it come its role in a pair, and the place of its text and seed in the suite's order.
 
         Raises:
             TextError: A text cannot be spoken.
             EvaluationError: The model's process failed.
         """
-        shifts = {"reference": {"other_seed": OTHER_SEEDS}, "candidate": {}}[self.role]
+        shifts = {self.role: 0} | ({"other_seed": OTHER_SEEDS} if self.role == "reference" else {})
         jobs = [
             (role, position, job)
-            for role, shift in {self.role: 0, **shifts}.items()
+            for role, shift in shifts.items()
             for position, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
         ]
         stage = f"synthesize {self.role}"
         pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
         for (role, position, _), piece in zip(jobs, pieces, strict=True):
-            is_recognized = position % len(self.suite.seeds) == 0 or role not in _BASELINES
-            yield Spoken(role, position, piece.audio, store.wav_path(piece), piece, is_recognized)
+            yield role, position, piece
 
 
 def fill_store(
@@ -205,20 +193,29 @@ def fill_store(
         EvaluationError: A process failed.
     """
     spoken = list(side.speak(store, options))
-    heard = [(audio.audio, audio.path) for audio in spoken if audio.is_recognized]
-    for audio in spoken:
-        if audio.role == "reference" and audio.piece.seed == side.suite.seeds[0]:
-            copy = write_disturbed(store, read_spoken(store, audio.piece))
-            heard.append((copy, store.disturbed_path(copy)))
+    heard = [
+        (piece.audio, store.wav_path(piece))
+        for role, position, piece in spoken
+        if is_recognized(role, position, side.suite)
+    ]
+    heard += [
+        store.keep("disturbed", disturb(read_spoken(store, piece)))
+        for role, position, piece in spoken
+        if role == "reference" and position % len(side.suite.seeds) == 0
+    ]
     analyze(store, recognizer, heard, options, total=len(heard))
     for measure, analyzer in measures.items():
-        measured = [(audio.audio, audio.path) for audio in spoken if audio.role in measure.roles]
+        measured = [
+            (piece.audio, store.wav_path(piece))
+            for role, _, piece in spoken
+            if role in measure.roles
+        ]
         if measured:
             analyze(store, analyzer, measured, options, total=len(measured))
 
 
-class AudioPairs(ABC):
-    """Audio of both sides of an evaluation: what is to be analysed, and pairs of it.
+class AudioPairs:
+    """Pairs of utterances, as their audio comes.
 
     Args:
         suite: The texts and seeds.
@@ -226,7 +223,7 @@ class AudioPairs(ABC):
         keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
     """
 
-    def __init__(self, suite: Suite, store: Store, keep_in: Path | None) -> None:
+    def __init__(self, suite: Suite, store: Store, keep_in: Path | None = None) -> None:
         self.suite = suite
         self.store = store
         self._keep_in = keep_in
@@ -235,21 +232,7 @@ class AudioPairs(ABC):
         self.files: dict[str, Path] = {}
         """WAV files by the hash of their samples."""
 
-    @property
-    def total(self) -> int:
-        """Number of audios that `speak` yields at most."""
-        return count_audios(len(self.suite.utterances), len(self.suite.seeds))
-
-    @abstractmethod
-    def speak(self) -> Generator[tuple[str, Path], None, None]:
-        """Yield what is to be recognized as soon as it is there, hash and WAV file; make the pairs.
-
-        Raises:
-            TextError: A text cannot be spoken.
-            EvaluationError: A model's process failed, or the reference speaks nothing.
-        """
-
-    def _observe(
+    def add(
         self,
         position: int,
         audios: Mapping[str, Audio],
@@ -269,7 +252,7 @@ class AudioPairs(ABC):
         reference, candidate, other = (audios[r] for r in ("reference", "candidate", "other_seed"))
         heard = Audios(reference=reference, candidate=candidate, other_seed=other)
         before, self._before = (self._before if turn else None), heard
-        copies = {} if turn else {"disturbed": write_disturbed(self.store, reference)}
+        copies = {} if turn else {"disturbed": self.store.keep("disturbed", disturb(reference))}
         kept = {}
         if self._keep_in is not None:
             for role in ("reference", "candidate"):
@@ -282,7 +265,7 @@ class AudioPairs(ABC):
                 text=text.text,
                 speaker=speaker,
                 transcript=self.suite.transcript(text),
-                audio={**hashes, **copies},
+                audio={**hashes, **{role: key for role, (key, _) in copies.items()}},
                 seconds={role: audio.duration_s for role, audio in audios.items()},
                 kept=kept,
                 observed={
@@ -292,61 +275,56 @@ class AudioPairs(ABC):
                 },
             )
         )
-        for copy in copies.values():
-            self.files[copy] = self.store.disturbed_path(copy)
-            yield copy, self.files[copy]
+        self.files |= copies.values()
+        yield from copies.values()
 
-    def _check_sound(self) -> None:
+    def check_sound(self) -> None:
+        """Refuse a reference that speaks nothing.
+
+        Raises:
+            EvaluationError: Every one of its audios is empty.
+        """
         if not any(pair.seconds["reference"] for pair in self.pairs):
             raise EvaluationError("the reference speaks nothing: every text gave empty audio")
 
 
-class PairedSpeech(AudioPairs):
-    """Both models speak a suite.
+def speak_pairs(
+    models: tuple[Subject, Subject], pairs: AudioPairs, options: EvaluationOptions
+) -> Generator[tuple[str, Path], None, None]:
+    """Have two models speak a suite: make the pairs, and yield what is to be recognized at once.
+
+    One model after the other: two may not fit into memory beside the rest.
 
     Args:
         models: Reference and candidate.
-        suite: The texts and seeds.
-        store: Takes the audio.
+        pairs: Takes the pairs.
         options: Settings of the worker processes.
-        keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
+
+    Yields:
+        The hash of an audio's samples, and its WAV file.
+
+    Raises:
+        TextError: A text cannot be spoken.
+        EvaluationError: A model's process failed, or the reference speaks nothing.
     """
-
-    def __init__(
-        self,
-        models: tuple[Subject, Subject],
-        suite: Suite,
-        store: Store,
-        options: EvaluationOptions,
-        keep_in: Path | None,
-    ) -> None:
-        super().__init__(suite, store, keep_in)
-        texts = range(len(suite.utterances))
-        before, after = models
-        self._sides = (
-            Side(role="reference", model=before, suite=suite, texts=texts),
-            Side(role="candidate", model=after, suite=suite, texts=texts),
-        )
-        self._options = options
-
-    def speak(self) -> Generator[tuple[str, Path], None, None]:
-        """Yield audio; one model after the other: two may not fit into memory beside the rest."""
-        spoken: dict[int, dict[str, Spoken]] = {}
-        for side in self._sides:
-            for audio in side.speak(self.store, self._options):
-                self.files[audio.audio] = audio.path
-                pair = spoken.setdefault(audio.position, {})
-                pair[audio.role] = audio
-                if audio.role == "candidate":
-                    yield from self._observe(
-                        audio.position,
-                        {role: read_spoken(self.store, said.piece) for role, said in pair.items()},
-                        {role: said.audio for role, said in pair.items()},
-                        audio.piece.speaker,
-                    )
-                if audio.is_recognized:
-                    yield audio.audio, audio.path
-        self._check_sound()
+    suite, store = pairs.suite, pairs.store
+    texts, (before, after) = range(len(suite.utterances)), models
+    spoken: dict[int, dict[str, Synthesis]] = {}
+    for side in (
+        Side(role="reference", model=before, suite=suite, texts=texts),
+        Side(role="candidate", model=after, suite=suite, texts=texts),
+    ):
+        for role, position, piece in side.speak(store, options):
+            pairs.files[piece.audio] = store.wav_path(piece)
+            pair = spoken.setdefault(position, {})
+            pair[role] = piece
+            if role == "candidate":
+                audios = {name: read_spoken(store, said) for name, said in pair.items()}
+                hashes = {name: said.audio for name, said in pair.items()}
+                yield from pairs.add(position, audios, hashes, piece.speaker)
+            if is_recognized(role, position, suite):
+                yield piece.audio, pairs.files[piece.audio]
+    pairs.check_sound()
 
 
 def suite_jobs(
@@ -370,14 +348,6 @@ def suite_jobs(
         for index in texts
         for seed in suite.seeds
     ]
-
-
-def write_disturbed(store: Store, audio: Audio) -> str:
-    """Write an inaudibly changed copy of an audio; return the hash of its samples."""
-    copy = disturb(audio)
-    key = audio_sha256(copy)
-    write_float_wav(store.disturbed_path(key), copy)
-    return key
 
 
 def disturb(audio: Audio) -> Audio:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 from threadpoolctl import threadpool_limits
 
-from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav
 from tts_compress.config import Config, describe_problems, parse_config
 from tts_compress.errors import EvaluationError, ModelError, RecipeError, raising
 from tts_compress.evaluation.blame import blame_of, column_values
@@ -23,10 +23,10 @@ from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics.distortion import lacks_renderings
 from tts_compress.evaluation.metrics.error_rates import find_doubts
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.pairs import AudioPairs
+from tts_compress.evaluation.pairs import AudioPairs, is_recognized
 from tts_compress.evaluation.result import RECORDINGS, BlamedPart, Evaluation, ModelIdentity
 from tts_compress.evaluation.run import completed, judge
-from tts_compress.evaluation.store import Store, find_recognizer, open_store
+from tts_compress.evaluation.store import find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.progress import Stopwatch
 from tts_compress.reading import parse_json, read_text, read_toml
@@ -88,54 +88,38 @@ class _Side(NamedTuple):
             raise EvaluationError(str(error)) from error
 
 
-class _RecordedPairs(AudioPairs):
-    """Recordings of both sides; the reference's next seed is its other rendering."""
+def _read_pairs(
+    sides: tuple[_Side, _Side], names: Sequence[str], pairs: AudioPairs
+) -> Generator[tuple[str, Path], None, None]:
+    """Make pairs of recordings, text by text and seed by seed; yield what is to be recognized.
 
-    def __init__(
-        self,
-        sides: tuple[_Side, _Side],
-        names: Sequence[str],
-        suite: Suite,
-        store: Store,
-        keep_in: Path | None,
-    ) -> None:
-        super().__init__(suite, store, keep_in)
-        self._sides = sides
-        self._names = names
-
-    def speak(self) -> Generator[tuple[str, Path], None, None]:
-        """Yield audio, text by text and seed by seed."""
-        before, after = self._sides
-        count = len(self.suite.seeds)
-        for position in range(len(self._names) * count):
-            index, seed = divmod(position, count)
-            name = self._names[index]
-            audios = {
-                "reference": before.read(seed, name),
-                "candidate": after.read(seed, name),
-                "other_seed": before.read((seed + 1) % count, name),
-            }
-            rates = {audio.sample_rate for audio in audios.values()}
-            if len(rates) > 1:
-                raise EvaluationError(
-                    f"recordings of {name!r} are at {' and '.join(map(str, sorted(rates)))} Hz; "
-                    "give both sides at one rate"
-                )
-            if not np.any(audios["reference"].samples):
-                raise EvaluationError(f"the reference's recording of {name!r} is silent")
-            hashes = {role: self._keep(audio) for role, audio in audios.items()}
-            yield from self._observe(position, audios, hashes)
-            recognized = ("reference", "candidate", *(["other_seed"] if seed == 0 else []))
-            for key in dict.fromkeys(hashes[role] for role in recognized):
-                yield key, self.files[key]
-        self._check_sound()
-
-    def _keep(self, audio: Audio) -> str:
-        """Return the hash of an audio, which lies in the store then."""
-        key = audio_sha256(audio)
-        self.files[key] = self.store.root / "recordings" / f"{key[:32]}.wav"
-        write_float_wav(self.files[key], audio)
-        return key
+    The reference's next seed is its other rendering.
+    """
+    before, after = sides
+    count = len(pairs.suite.seeds)
+    for position in range(len(names) * count):
+        index, seed = divmod(position, count)
+        name = names[index]
+        audios = {
+            "reference": before.read(seed, name),
+            "candidate": after.read(seed, name),
+            "other_seed": before.read((seed + 1) % count, name),
+        }
+        rates = {audio.sample_rate for audio in audios.values()}
+        if len(rates) > 1:
+            raise EvaluationError(
+                f"recordings of {name!r} are at {' and '.join(map(str, sorted(rates)))} Hz; "
+                "give both sides at one rate"
+            )
+        if not np.any(audios["reference"].samples):
+            raise EvaluationError(f"the reference's recording of {name!r} is silent")
+        stored = {role: pairs.store.keep("recordings", audio) for role, audio in audios.items()}
+        pairs.files |= stored.values()
+        yield from pairs.add(position, audios, {role: key for role, (key, _) in stored.items()})
+        yield from dict.fromkeys(
+            audio for role, audio in stored.items() if is_recognized(role, position, pairs.suite)
+        )
+    pairs.check_sound()
 
 
 def evaluate_audio(
@@ -188,9 +172,10 @@ def evaluate_audio(
         store = stack.enter_context(open_store(folder, options))
 
         def compare(before: str, after: str, keep_in: Path | None = None) -> Evaluation:
-            pairs = _RecordedPairs((sides[before], sides[after]), names, chosen, store, keep_in)
+            pairs = AudioPairs(chosen, store, keep_in)
+            audios = _read_pairs((sides[before], sides[after]), names, pairs)
             ends = Pair(reference=identities[before], candidate=identities[after])
-            return judge(pairs, ends, recognizer, options)[1]
+            return judge(pairs, audios, ends, recognizer, options)[1]
 
         whole = compare("reference", "candidate", folder if options.keep_wav else None)
         blame = None

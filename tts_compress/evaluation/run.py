@@ -2,7 +2,7 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -16,12 +16,18 @@ from tts_compress.config import data_names
 from tts_compress.environment import describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressWarning
 from tts_compress.evaluation.blame import find_blame
-from tts_compress.evaluation.metric import Measure, Pair, find_metrics
+from tts_compress.evaluation.metric import Pair, find_metrics
 from tts_compress.evaluation.metrics.error_rates import count_edits, find_doubts
 from tts_compress.evaluation.normalizers import counts_characters
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.page_audio import encode_pairs, make_test
-from tts_compress.evaluation.pairs import AudioPairs, PairedSpeech, Run, UtterancePair
+from tts_compress.evaluation.pairs import (
+    AudioPairs,
+    Run,
+    UtterancePair,
+    count_audios,
+    speak_pairs,
+)
 from tts_compress.evaluation.result import (
     Blame,
     Evaluation,
@@ -152,9 +158,11 @@ def evaluate(
         folder = None if output is None else Path(output)
         store = stack.enter_context(open_store(folder, options))
         keep_in = folder if options.keep_wav else None
-        speech = PairedSpeech((before, after), chosen, store, options, keep_in)
+        models = (before, after)
+        pairs = AudioPairs(chosen, store, keep_in)
+        spoken = speak_pairs(models, pairs, options)
         sides = Pair(reference=before.identity(), candidate=after.identity())
-        run, evaluation = judge(speech, sides, recognizer, options, (before, after))
+        run, evaluation = judge(pairs, spoken, sides, recognizer, options, models)
         told = (*hazards, *_other_origin(evaluation, after.model), *_doubts(evaluation))
         blame = find_blame(run) if options.blame else None
         return completed(evaluation, told, watch, blame, folder)
@@ -245,7 +253,8 @@ def _hazards(model: TTSModel) -> tuple[str, ...]:
 
 
 def judge(
-    speech: AudioPairs,
+    pairs: AudioPairs,
+    spoken: Generator[tuple[str, Path], None, None],
     sides: Pair[ModelIdentity],
     recognizer: Analyzer,
     options: EvaluationOptions,
@@ -254,7 +263,8 @@ def judge(
     """Return everything that two sides' audio shows; work that is in the store is not repeated.
 
     Args:
-        speech: The audio.
+        pairs: Pairs of the audio.
+        spoken: Makes them, and yields what is to be recognized.
         sides: What spoke it, for the report.
         recognizer: Transcribes it.
         options: Settings of the run.
@@ -264,20 +274,23 @@ def judge(
         raise EvaluationError("`port` tells recordings apart; models have `blame`")
     # First, so that a wrong setting fails before anything is spoken.
     measures = find_analyzers(options)
-    suite, store = speech.suite, speech.store
+    suite, store = pairs.suite, pairs.store
+    total = count_audios(len(suite.utterances), len(suite.seeds))
     # What is spoken is recognized while more is spoken.
-    with closing(speech.speak()) as audios:
-        hypotheses = analyze(store, recognizer, audios, options, total=speech.total)
+    with closing(spoken) as audios:
+        hypotheses = analyze(store, recognizer, audios, options, total=total)
+    measured = {}
+    for measure, analyzer in measures.items():
+        hashes = dict.fromkeys(pair.audio[r] for pair in pairs.pairs for r in measure.roles)
+        files = [(key, pairs.files[key]) for key in hashes]
+        measured[measure.name] = analyze(store, analyzer, files, options, total=len(files))
     run = Run(
         suite=suite,
         models=models,
         store=store,
         options=options,
-        pairs=speech.pairs,
-        measured={
-            measure.name: _measure(measure, analyzer, speech, options)
-            for measure, analyzer in measures.items()
-        },
+        pairs=pairs.pairs,
+        measured=measured,
         hypotheses={key: suite.normalize(text) for key, text in hypotheses.items()},
     )
     values: dict[str, Any] = {
@@ -299,26 +312,15 @@ def judge(
         ),
         environment=run.environment() | {"date": datetime.now(UTC).date().isoformat()},
         utterances=tuple(
-            _utterance(run, position, pair) for position, pair in enumerate(speech.pairs)
+            _utterance(run, position, pair) for position, pair in enumerate(pairs.pairs)
         ),
         **values,
     )
-    audio: dict[str, Any] = {"opus": encode_pairs(evaluation, speech.pairs, speech.files, options)}
+    audio: dict[str, Any] = {"opus": encode_pairs(evaluation, pairs.pairs, pairs.files, options)}
     if options.listening_test:
         origin = (sides.reference.sha256, sides.candidate.sha256, suite.sha256)
-        audio["listening"] = make_test(origin, speech.pairs, speech.files)
+        audio["listening"] = make_test(origin, pairs.pairs, pairs.files)
     return run, evaluation.model_copy(update=audio)
-
-
-def _measure(
-    measure: Measure,
-    analyzer: Analyzer,
-    speech: AudioPairs,
-    options: EvaluationOptions,
-) -> dict[str, Any]:
-    hashes = [pair.audio[role] for pair in speech.pairs for role in measure.roles]
-    audios = [(key, speech.files[key]) for key in dict.fromkeys(hashes)]
-    return analyze(speech.store, analyzer, audios, options, total=len(audios))
 
 
 def _utterance(run: Run, position: int, pair: UtterancePair) -> Utterance:

@@ -3,6 +3,7 @@
     synthesis/<model>/<text>-<seed>.wav     exact float samples; `-<speaker>` where there are some
     synthesis/<model>/<text>-<seed>.json    a `Synthesis`, written after its WAV file
     disturbed/<audio>.wav                   an inaudibly changed copy
+    recordings/<audio>.wav                  audio of other programs
     analyses/<by>/<audio>.json              an `Analysis`, such as a transcript; may lie elsewhere
     timed/<pair>.json                       timings that were measured before the rest
     teacher-forced/<pair>.json              a finished comparison of language models
@@ -39,7 +40,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, ValidationError
 
 from tts_compress.artifact import atomic_file, write_text_atomically
-from tts_compress.audio import audio_sha256, read_wav
+from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.config import Config
 from tts_compress.environment import code_hash
 from tts_compress.errors import ArtifactError, ModelError
@@ -107,9 +108,12 @@ class Store:
         folder = self.analyses or self.root / "analyses"
         return folder / short_hash(by) / f"{audio[:32]}.json"
 
-    def disturbed_path(self, audio: str) -> Path:
-        """Return the WAV file of an inaudibly changed copy."""
-        return self.root / "disturbed" / f"{audio[:32]}.wav"
+    def keep(self, kind: Literal["disturbed", "recordings"], audio: Audio) -> tuple[str, Path]:
+        """Write audio that no job spoke; return the hash of its samples, and the WAV file."""
+        key = audio_sha256(audio)
+        path = self.root / kind / f"{key[:32]}.wav"
+        write_float_wav(path, audio)
+        return key, path
 
     def timed_path(self, models: str) -> Path:
         """Return the file of the timings of a pair of models, by their joined fingerprints."""

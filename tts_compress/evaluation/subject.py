@@ -136,7 +136,10 @@ def open_subject(
         location = str(model.save(spare / "model"))
         opened = load(location)
         files = opened.files()
-    checked = {} if opened is None else _checked(opened, location)
+    # Opening an artifact has compared its files with their hashes.
+    manifest = None if opened is None else opened.manifest
+    stated = {} if manifest is None else manifest.files
+    checked = {Path(location, name): digest for name, digest in stated.items()}
     weights, settings = (
         [checked.get(path) or sha256_of(path) for path in paths]
         for paths in (files.weights, files.settings)
@@ -171,12 +174,6 @@ def _load(spec: str | Path, execution: Execution) -> TTSModel:
             f"'{spec}' is a folder of recordings, which cannot be compared; give two models "
             "that speak, such as voice.onnx and the folder that `tts-compress quantize` made of it"
         ) from error
-
-
-def _checked(opened: Model, location: str) -> dict[Path, str]:
-    """Return the hashes of an artifact's files, with which opening it has compared them."""
-    files = {} if opened.manifest is None else opened.manifest.files
-    return {Path(location, name): digest for name, digest in files.items()}
 
 
 def _fingerprint(

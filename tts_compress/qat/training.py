@@ -124,7 +124,10 @@ def _record_text(
     scoring = [r for r in others if r.objective.reads or r.objective.loss == "kl"]
     speaking = [r for r in others if r not in scoring]
     if scoring and isinstance(model, LatentModel):
-        _record_reading(model, root, scoring, text, seed)
+        latents = model.generate_latents(text, seed=seed)
+        read = model.read_at_once if isinstance(model, SteppedLatentModel) else model.read_latents
+        with _recording(root, scoring):
+            read(text, latents)
         scoring = []
     if not scoring and not describing:
         with _recording(root, speaking):
@@ -143,16 +146,6 @@ def _record_text(
         described: LanguageModel = model.speaking_as(Speaking(prompt=Prompt(description=text)))
         with _recording(root, describing):
             described.logits(text, tokens)
-
-
-def _record_reading(
-    model: LatentModel, root: nn.Module, recorders: Sequence["CallRecorder"], text: str, seed: int
-) -> None:
-    """Make the calls of a language model of latents, along what it spoke."""
-    latents = model.generate_latents(text, seed=seed)
-    read = model.read_at_once if isinstance(model, SteppedLatentModel) else model.read_latents
-    with _recording(root, recorders):
-        read(text, latents)
 
 
 @contextmanager

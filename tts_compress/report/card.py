@@ -89,6 +89,9 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
     named = _HUB_NAME.fullmatch(manifest.source.spec)
     if facts.base_model is None and named is not None:
         facts = replace(facts, base_model=named["name"])
+    licence = "Not stated here. Compression changes no rights: the original's licence applies."
+    if facts.licence is not None:
+        licence = f"{_code(facts.licence)}."
     blocks = [
         f"---\n{_header(manifest, facts)}---",
         f"# {_text(_source_name(manifest))}, {_text(manifest.scheme)}",
@@ -100,7 +103,7 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
         "## How it was made",
         _making(manifest),
         "## Licence",
-        _licence(facts),
+        licence,
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -215,12 +218,6 @@ def _making(manifest: Manifest) -> str:
     rows = [(name, value) for name, value in facts.items() if value]
     closing = "`manifest.json` has the recipe, every layer's format, and the hash of every file."
     return f"{table('ll', ('About', 'Value'), rows)}\n\n{closing}"
-
-
-def _licence(facts: CardFacts) -> str:
-    if facts.licence is not None:
-        return f"{_code(facts.licence)}."
-    return "Not stated here. Compression changes no rights: the original's licence applies."
 
 
 def _text(text: str) -> str:

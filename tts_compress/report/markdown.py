@@ -213,8 +213,8 @@ def render_junit(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> str:
 def annotation_lines(evaluation: Evaluation, verdicts: Sequence[Verdict]) -> list[str]:
     """Return a workflow command of GitHub for each gate that failed."""
     return [
-        f"::error title={_escape_property(f'tts-compress gate {judged.name}')}::"
-        f"{_escape_data(result_line(row, evaluation).removeprefix('FAIL').strip())}"
+        f"::error title=tts-compress gate {_escape(judged.name, ':,')}::"
+        f"{_escape(result_line(row, evaluation).removeprefix('FAIL').strip())}"
         for judged in verdicts
         for row in judged.rows
         if not row.passed
@@ -297,9 +297,8 @@ def _counts(rows: Sequence[GateResult]) -> dict[str, str]:
     return {"tests": str(len(rows)), "failures": str(failures), "errors": "0", "skipped": "0"}
 
 
-def _escape_data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape_data(text).replace(":", "%3A").replace(",", "%2C")
+def _escape(text: str, more: str = "") -> str:
+    """Return a text with the signs encoded that end a part of a workflow command."""
+    for sign in f"%\r\n{more}":
+        text = text.replace(sign, f"%{ord(sign):02X}")
+    return text

@@ -80,7 +80,12 @@ def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
         if name not in formats:
             available = ", ".join(map(repr, formats)) or "none"
             raise RecipeError(f"no format {name!r} for family {family!r}; available: {available}")
-    kept = [f for f in formats.values() if f.name in names or (not names and _is_usual(f))]
+    usual = [
+        form
+        for form in formats.values()
+        if form.arithmetic not in _OF_OTHER_PROCESSORS and form.weights != Weights.BFLOAT16
+    ]
+    kept = [form for form in formats.values() if form.name in names] if names else usual
     bits = {form: int("".join(filter(str.isdigit, form.weights))) for form in kept}
     return tuple(sorted(kept, key=lambda form: (-bits[form], form.name)))
 
@@ -89,10 +94,6 @@ def _format_of(rule: Rule) -> Format:
     values = {key: getattr(rule, key) for key in _KEYS}
     defaults = {key: Rule.model_fields[key].default for key in _KEYS}
     return Format(tuple((key, value) for key, value in values.items() if value != defaults[key]))
-
-
-def _is_usual(form: Format) -> bool:
-    return form.arithmetic not in _OF_OTHER_PROCESSORS and form.weights != Weights.BFLOAT16
 
 
 SCHEME = "mixed"

@@ -181,11 +181,11 @@ class GraphComparison:
         return Audio(samples=flat, sample_rate=self._rate)
 
 
-UNITS = {
-    Objective.SIZE: "bytes of the graph",
-    Objective.LATENCY: "share of FP32's time",
-    Objective.MEMORY: "peak bytes of a process",
-    Objective.FIRST_AUDIO: "share of FP32's time to the first sound",
+UNITS: Mapping[Objective, str] = {
+    "size": "bytes of the graph",
+    "latency": "share of FP32's time",
+    "memory": "peak bytes of a process",
+    "first-audio": "share of FP32's time to the first sound",
 }
 
 Cost = Callable[[onnx.ModelProto], float]
@@ -202,13 +202,13 @@ def open_cost(
         feeds: Inputs of the graph for each text, with fed noise.
         in_chunks: Graphs make their sound in chunks once they are artifacts.
     """
-    if objective == Objective.SIZE:
+    if objective == "size":
         return lambda graph: float(len(graph.SerializeToString()))
-    if objective == Objective.MEMORY:
+    if objective == "memory":
         if in_chunks:
             return lambda graph: _peak_bytes(voice.in_chunks("", graph, feeds), feeds)
         return lambda graph: _peak_bytes(graph, feeds)
-    in_stages = objective == Objective.FIRST_AUDIO
+    in_stages = objective == "first-audio"
 
     def opened(graph: onnx.ModelProto, *, original: bool = False) -> Callable[[], list[float]]:
         runs = _first_sound(voice, graph, original=original) if in_stages else None

@@ -2,21 +2,15 @@
 
 import math
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from tts_compress.errors import EvaluationError, QuantizationError
 from tts_compress.options import option
 from tts_compress.progress import Progress, default_progress
 
-
-class Objective(StrEnum):
-    """A cost that a search makes small."""
-
-    SIZE = "size"
-    LATENCY = "latency"
-    MEMORY = "memory"
-    FIRST_AUDIO = "first-audio"
+Objective: TypeAlias = Literal["size", "latency", "memory", "first-audio"]
+"""A cost that a search makes small."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +61,7 @@ class SensitivityOptions:
 class SearchOptions:
     """Settings of a search."""
 
-    objective: Objective = option(Objective.SIZE, "--objective", "what to make small")
+    objective: Objective = option("size", "--objective", "what to make small")
     max_wer_rise: float = option(
         0.5,
         "--max-wer-rise POINTS",

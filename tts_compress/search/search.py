@@ -20,7 +20,6 @@ from threadpoolctl import threadpool_limits
 
 from tts_compress.artifact import write_text_atomically
 from tts_compress.compression import compress
-from tts_compress.compression.workbench import Workbench
 from tts_compress.environment import describe_environment
 from tts_compress.errors import (
     ArtifactError,
@@ -40,28 +39,25 @@ from tts_compress.recipes.recipe import Recipe
 from tts_compress.search.choices import (
     BASELINE,
     Choice,
+    Format,
     Space,
-    find_formats,
     find_options,
     recipe_toml,
     selections,
 )
-from tts_compress.search.measure import UNITS, GraphComparison, MeasuredDamage, open_cost
-from tts_compress.search.options import Objective, SearchOptions
+from tts_compress.search.measure import UNITS, MeasuredDamage, open_cost
+from tts_compress.search.options import SearchOptions
 from tts_compress.search.outcome import (
     Judged,
     Point,
     SearchResult,
-    Sensitivity,
     find_front,
     find_statement,
     judge_words,
 )
 from tts_compress.search.sensitivity import (
-    base_recipe,
-    compressible_groups,
+    Experiment,
     decisive_settings,
-    find_sensitivity,
     single_graph,
 )
 
@@ -121,7 +117,11 @@ def explore(
                 if done >= options.trials:
                     unique = {str(sorted(point.choice.items())): point for point in points}
                     return list(unique.values())
-                trial, choice = _next_choice(study, space)
+                trial = study.ask()
+                choice = {
+                    group.name: trial.suggest_categorical(group.name, space.names(group.name))
+                    for group in space.groups
+                }
             point = measure(choice)
             with _storage_errors(storage):
                 _note(study, trial, point, options.damage)
@@ -160,12 +160,6 @@ def _open_study(folder: Path, name: str, options: SearchOptions) -> Any:
     if directions != ["minimize", "minimize"]:
         raise ValueError(f"its study {name!r} has the directions {directions}, and is no search's")
     return study
-
-
-def _next_choice(study: Any, space: Space) -> tuple[Any, Choice]:
-    trial = study.ask()
-    names = {group.name: space.names(group.name) for group in space.groups}
-    return trial, {name: trial.suggest_categorical(name, of) for name, of in names.items()}
 
 
 def _note(
@@ -243,9 +237,8 @@ def search(
     require_optuna()
     folder = Path(output)
     voice = single_graph(open_model(model) if isinstance(model, str | Path) else model)
-    sensitivity = find_sensitivity(voice, folder / "sensitivity", options.sensitivity)
     with threadpool_limits(1):
-        started = Search(voice, folder, options, sensitivity)
+        started = Search(voice, folder, options)
         points = started.explore()
     return started.judge(points)
 
@@ -253,21 +246,19 @@ def search(
 class Search:
     """A search of one voice."""
 
-    def __init__(
-        self, voice: GraphModel, folder: Path, options: SearchOptions, sensitivity: Sensitivity
-    ) -> None:
+    def __init__(self, voice: GraphModel, folder: Path, options: SearchOptions) -> None:
         self._voice, self._folder, self._options = voice, folder, options
-        self._sensitivity = sensitivity
-        settings = options.sensitivity
-        self._recipe = base_recipe(voice, settings)
-        self._bench = Workbench(
-            voice, self._recipe, calibration=settings.calibration, seed=settings.seed
-        )
-        base = self._bench.base(self._recipe.format)
-        self._comparison = GraphComparison(voice, base, sensitivity.texts, seed=settings.seed)
+        experiment = Experiment(voice, folder / "sensitivity", options.sensitivity)
+        self._sensitivity = experiment.find()
+        self._bench, self._comparison = experiment.bench, experiment.comparison
+        self._recipe = self._bench.recipe
         in_chunks, feeds = self._recipe.format == "qoperator", self._comparison.feeds
         self._cost = open_cost(options.objective, voice, feeds, in_chunks=in_chunks)
-        self._space = self._find_space()
+        formats: dict[str, tuple[Format, ...]] = {}
+        for trial in experiment.trials:
+            formats[trial.group.name] = (*formats.get(trial.group.name, ()), trial.format)
+        groups = dict.fromkeys(trial.group for trial in experiment.trials)
+        self._space = Space(base=self._recipe, groups=tuple(groups), formats=formats)
 
     def explore(self) -> list[Point]:
         """Measure choices on the short texts."""
@@ -332,22 +323,6 @@ class Search:
         ]
         return sorted(admitted, key=lambda point: point.cost)[: options.judged]
 
-    def _find_space(self) -> Space:
-        settings = self._options.sensitivity
-        names: dict[str, list[str]] = {}
-        for row in self._sensitivity.rows:
-            names.setdefault(row.group, []).append(row.format)
-        formats = find_formats(self._voice.family, settings.formats)
-        groups = compressible_groups(self._bench, settings)
-        return Space(
-            base=self._recipe,
-            groups=tuple(group for group in groups if group.name in names),
-            formats={
-                group: tuple(form for form in formats if form.name in several)
-                for group, several in names.items()
-            },
-        )
-
     def _measure(self, choice: Choice) -> tuple[float, MeasuredDamage] | None:
         """Return a choice's cost and damage; None where it cannot be made."""
         try:
@@ -358,7 +333,7 @@ class Search:
 
     def _first_choices(self) -> list[Choice]:
         """Return the recipe of `int8`, and what is predicted to save most within the bound."""
-        by_time = self._options.objective in {Objective.LATENCY, Objective.FIRST_AUDIO}
+        by_time = self._options.objective in {"latency", "first-audio"}
         options = find_options(self._sensitivity, by_time=by_time, bound=self._options.damage)
         return [self._space.baseline(), *selections(options)]
 

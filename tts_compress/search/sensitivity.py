@@ -107,10 +107,9 @@ def find_sensitivity(
     options = options or SensitivityOptions()
     opened = open_model(model) if isinstance(model, str | Path) else model
     voice = single_graph(opened)
-    make_directory(Path(output))
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        return _Experiment(voice, Path(output), options).find()
+        return Experiment(voice, Path(output), options).find()
 
 
 def single_graph(model: Model) -> GraphModel:
@@ -181,19 +180,20 @@ def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, 
     }
 
 
-class _Experiment:
+class Experiment:
     """Trials of one voice; what an earlier run into the folder measured is not measured again."""
 
     def __init__(self, voice: GraphModel, folder: Path, options: SensitivityOptions) -> None:
         self._folder, self._options = folder, options
+        make_directory(folder)
         options.progress.advance("prepare", 0, 3)
         recipe = base_recipe(voice, options)
-        self._bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
+        self.bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
         self._texts = short_texts(voice, recipe, options.calibration, options.texts)
-        self._base = self._bench.base(recipe.format)
+        self._base = self.bench.base(recipe.format)
         options.progress.advance("prepare", 1, 3)
-        self._comparison = GraphComparison(voice, self._base, self._texts, seed=options.seed)
-        self._trials = tuple(find_trials(self._bench, options))
+        self.comparison = GraphComparison(voice, self._base, self._texts, seed=options.seed)
+        self.trials = tuple(find_trials(self.bench, options))
         options.progress.advance("prepare", 2, 3)
         graph = voice.graph().SerializeToString(deterministic=True)
         self._made_from = {
@@ -207,14 +207,14 @@ class _Experiment:
         self._options.progress.advance("prepare", 3, 3)
         estimates = self._estimates()
         everything = self._options.everything
-        wanted = self._trials if everything else _worth_measuring(self._trials, estimates)
+        wanted = self.trials if everything else _worth_measuring(self.trials, estimates)
         measured = self._measurements(wanted)
-        rows = [self._row(t, estimates[t], measured.get(t), times) for t in self._trials]
+        rows = [self._row(t, estimates[t], measured.get(t), times) for t in self.trials]
         rows.sort(key=attrgetter("damage.same_noise", "damage.duration_frames"), reverse=True)
         return Sensitivity(
-            model=self._bench.model.spec,
+            model=self.bench.model.spec,
             sha256=self._made_from["sha256"],
-            formats=tuple(dict.fromkeys(trial.format.name for trial in self._trials)),
+            formats=tuple(dict.fromkeys(trial.format.name for trial in self.trials)),
             texts=self._texts,
             seed=self._options.seed,
             environment=describe_environment(),
@@ -227,27 +227,27 @@ class _Experiment:
     def _times(self) -> Times:
         """Return the profiles of whole graphs, which another run on this machine uses again."""
         rules: dict[str, list[Rule]] = {}
-        for trial in self._trials:
+        for trial in self.trials:
             rules.setdefault(trial.format.name, []).extend(trial.recipe.component)
-        groups = list(dict.fromkeys(trial.group.name for trial in self._trials))
+        groups = list(dict.fromkeys(trial.group.name for trial in self.trials))
         stated = {
             "times": {name: _stated(several) for name, several in rules.items()},
             "groups": groups,
             "machine": describe_environment()["processor"],
         }
-        profile = partial(profile_formats, self._bench, self._comparison.feeds, groups, rules)
+        profile = partial(profile_formats, self.bench, self.comparison.feeds, groups, rules)
         return self._stored(_Stored[Times], stated, profile)
 
     @cached_property
     def _estimator(self) -> Estimator:
         self._options.progress.advance("estimate", 0, 1)
-        layers = self._bench.decisions(self._bench.recipe)
-        return Estimator(self._base, layers, self._comparison)
+        layers = self.bench.decisions(self.bench.recipe)
+        return Estimator(self._base, layers, self.comparison)
 
     def _estimates(self) -> dict[Trial, Damage]:
         """Return what second moments predict of each trial."""
         estimates = {}
-        for trial in self._trials:
+        for trial in self.trials:
             stated = {"rules": _stated(trial.recipe.component), "estimate": True}
             estimate = partial(self._estimate, trial)
             estimates[trial] = self._stored(_Stored[Damage], stated, estimate)
@@ -262,12 +262,12 @@ class _Experiment:
 
         @cache
         def observe() -> None:
-            self._bench.observe([trial.recipe for trial in trials])
+            self.bench.observe([trial.recipe for trial in trials])
 
         def measure(trial: Trial) -> _Measurement:
             observe()
-            graph = self._bench.convert(trial.recipe)
-            return self._comparison.measure(graph), len(graph.SerializeToString())
+            graph = self.bench.convert(trial.recipe)
+            return self.comparison.measure(graph), len(graph.SerializeToString())
 
         measured = {}
         for trial in counted(trials, self._options.progress, "measure", len(trials)):

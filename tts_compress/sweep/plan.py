@@ -153,7 +153,10 @@ class OpenPlan(Config):
 def read_plan(path: Path) -> OpenPlan:
     """Return the plan in a file. Paths in it start from its folder."""
     plan, folder = read_config(path, Plan), path.absolute().parent
-    _check_environments(plan, path)
+    names = ", ".join(sorted(families()))
+    for name in plan.environments:
+        if name not in families():
+            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
     suite = read_suite(_found(plan.suite, folder))
     suite = suite.with_seeds(plan.seeds).with_recognizer(plan.recognizer)
     gates = tuple(_found(name, folder) for name in plan.gates)
@@ -176,13 +179,6 @@ def read_plan(path: Path) -> OpenPlan:
         settings=plan.settings,
         environments=_by_voice(plan.environments, voices),
     )
-
-
-def _check_environments(plan: Plan, path: Path) -> None:
-    names = ", ".join(sorted(families()))
-    for name in plan.environments:
-        if name not in families():
-            raise RecipeError(f"'{path}': `environments` names no family {name!r}; known: {names}")
 
 
 def _by_voice(
@@ -273,6 +269,9 @@ class Unit(Config):
     needs: tuple[str, ...] = ()
     """Keys of the units whose results it takes."""
 
+    identity: Identity
+    """The environment that it is to be done in."""
+
     @property
     def chain(self) -> tuple[str, str]:
         """Voice and scheme: units that keep the same model loaded."""
@@ -313,7 +312,7 @@ def units_of(
     calibration = texts and read_calibration_set(texts).model_dump(mode="json")
     tools, ears = identity.model_dump(exclude=_EARS), identity.model_dump(include=_EARS)
     decides = {"format": _FORMAT, "tools": tools, "voice": voice.fingerprint}
-    unit = partial(Unit, voice=voice, scheme=scheme)
+    unit = partial(Unit, voice=voice, scheme=scheme, identity=identity)
     form = [recipe.model_dump(mode="json"), calibration, scheme.scheme]
     compress = unit(kind="compress", key=hash_of(["compress", decides, form]))
     shards, heard = range(plan.shards), decides | ears
@@ -343,7 +342,8 @@ def _speech(plan: OpenPlan, kind: Kind, shard: int, decides: object, compress: U
     scheme, needs = (compress.scheme, (compress.key,)) if kind == "candidate" else (None, ())
     texts = [(index, plan.suite.utterances[index].text) for index in plan.texts_of(shard)]
     key = hash_of([kind, decides, needs, texts, plan.suite.seeds, _manner(plan)])
-    return Unit(kind=kind, voice=compress.voice, scheme=scheme, shard=shard, key=key, needs=needs)
+    update = {"kind": kind, "scheme": scheme, "shard": shard, "key": key, "needs": needs}
+    return compress.model_copy(update=update)
 
 
 def share_of(units: Sequence[Unit], number: int, count: int) -> list[Unit]:

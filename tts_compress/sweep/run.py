@@ -46,13 +46,6 @@ from tts_compress.sweep.results import Results, open_results
 _PROGRAM = ("-P", "-m", "tts_compress.sweep.work")
 
 
-class Task(NamedTuple):
-    """A unit with the environment that it is to be done in."""
-
-    unit: Unit
-    identity: Identity
-
-
 class Outcome(NamedTuple):
     """The end of one execution."""
 
@@ -68,7 +61,7 @@ class Pool(Protocol):
     def workers(self) -> int:
         """Number of chains at a time."""
 
-    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+    def submit(self, chain: Sequence[Unit]) -> Future[list[Outcome]]:
         """Begin a chain: units of one environment, done one after the other."""
 
     def close(self) -> None:
@@ -97,11 +90,11 @@ class UnitProcess:
         """Return the identity of an environment, and its voices by spec."""
         return self._open(environment).ask("describe", specs=specs)
 
-    def run(self, unit: Unit, identity: Identity) -> Outcome:
+    def run(self, unit: Unit) -> Outcome:
         """Do a unit. An error that the unit does not explain is a crash: it may be tried again."""
         try:
             worker = self._open(self._plan.environment_of(unit.voice.spec))
-            answer = worker.ask("run", unit=unit.model_dump(), identity=identity.model_dump())
+            answer = worker.ask("run", unit=unit.model_dump())
         except TTSCompressError as error:
             self._end()
             return Outcome(unit.key, "crashed", str(error))
@@ -151,7 +144,7 @@ class LocalPool:
         self._of_thread = local()
         self._processes: list[UnitProcess] = []
 
-    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+    def submit(self, chain: Sequence[Unit]) -> Future[list[Outcome]]:
         """Begin a chain."""
         return self._threads.submit(self._run, chain)
 
@@ -162,11 +155,11 @@ class LocalPool:
             process.close()
         self._threads.shutdown()
 
-    def _run(self, chain: Sequence[Task]) -> list[Outcome]:
+    def _run(self, chain: Sequence[Unit]) -> list[Outcome]:
         if not hasattr(self._of_thread, "process"):
             self._of_thread.process = UnitProcess(self._plan)
             self._processes.append(self._of_thread.process)
-        return [self._of_thread.process.run(*task) for task in chain]
+        return [self._of_thread.process.run(unit) for unit in chain]
 
 
 class RayPool:
@@ -196,11 +189,11 @@ class RayPool:
         self._running: dict[Any, str | None] = {}
         """Chains that have not ended, and their nodes."""
 
-    def submit(self, chain: Sequence[Task]) -> Future[list[Outcome]]:
+    def submit(self, chain: Sequence[Unit]) -> Future[list[Outcome]]:
         """Begin a chain."""
         import ray
 
-        environment = self._plan.environment_of(chain[0].unit.voice.spec)
+        environment = self._plan.environment_of(chain[0].voice.spec)
         node, resources = self._free_node() if self._whole_nodes else (None, {"num_cpus": 1})
         task = ray.remote(_run_chain).options(
             max_retries=0, runtime_env=environment.runtime_env or None, **resources
@@ -233,7 +226,7 @@ class RayPool:
         self,
         ended: Future[list[Outcome]],
         answer: Any,
-        chain: Sequence[Task],
+        chain: Sequence[Unit],
         outcomes: Future[list[Outcome]],
     ) -> None:
         """Pass on the end of a chain; a worker or a node that died is a crash of its units."""
@@ -243,17 +236,17 @@ class RayPool:
         error = outcomes.exception()
         if isinstance(error, RayError):
             why = f"the worker was lost: {' '.join(str(error).split())[:300]}"
-            ended.set_result([Outcome(task.unit.key, "crashed", why) for task in chain])
+            ended.set_result([Outcome(unit.key, "crashed", why) for unit in chain])
         elif error is not None:
             ended.set_exception(error)
         else:
             ended.set_result(outcomes.result())
 
 
-def _run_chain(open_process: Callable[[], Any], chain: Sequence[Task]) -> list[Outcome]:
+def _run_chain(open_process: Callable[[], Any], chain: Sequence[Unit]) -> list[Outcome]:
     """Do units in a process that ends with the last one."""
     with closing(open_process()) as process:
-        return [process.run(*task) for task in chain]
+        return [process.run(unit) for unit in chain]
 
 
 def connect(workers: int | None) -> None:
@@ -310,7 +303,7 @@ class Planned:
     """A sweep whose voices are opened: all of its units."""
 
     plan: OpenPlan
-    tasks: Sequence[Task]
+    units: Sequence[Unit]
     """Those that others need first."""
 
     failures: Sequence[Failure]
@@ -334,7 +327,7 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
             identity = Identity.model_validate(answer["identity"])
             described |= {spec: (identity, answer["voices"][spec]) for spec in specs}
             progress.advance("open voices", len(described), len(plan.voices))
-    tasks: dict[str, Task] = {}
+    units: dict[str, Unit] = {}
     failures = []
     for spec in plan.voices:
         identity, about = described[spec]
@@ -344,18 +337,21 @@ def plan_sweep(path: Path, progress: Progress) -> Planned:
         voice = Opened(spec=spec, name=names[spec], **about)
         for scheme in plan.schemes:
             try:
-                units = units_of(plan, voice, scheme, identity)
+                of_pair = units_of(plan, voice, scheme, identity)
             except TTSCompressError as error:
                 why = reason(error)
                 failures.append(Failure(voice=voice.name, scheme=scheme.name, reason=why))
                 continue
-            tasks |= {unit.key: Task(unit, identity) for unit in units}
-    return Planned(plan=plan, tasks=[*tasks.values()], failures=failures)
+            units |= {unit.key: unit for unit in of_pair}
+    return Planned(plan=plan, units=[*units.values()], failures=failures)
 
 
-def run_sweep(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Do everything that is not done yet, and write the document and its page."""
-    _run(planned, planned.tasks, executor, progress)
+def run_sweep(
+    planned: Planned, executor: Executor, progress: Progress, *, merging: bool = False
+) -> SweepReport:
+    """Do what is not done yet, of shares that are merged only reports; write document and page."""
+    units = [unit for unit in planned.units if not merging or unit.kind == "report"]
+    _run(planned, units, executor, progress)
     return merge(planned, progress)
 
 
@@ -363,38 +359,29 @@ def run_share(
     planned: Planned, share: tuple[int, int], executor: Executor, progress: Progress
 ) -> tuple[int, int]:
     """Do a share of the units; return how many of how many are done then."""
-    units = [task.unit for task in planned.tasks]
-    mine = {unit.key for unit in share_of(units, *share)}
-    _run(planned, [task for task in planned.tasks if task.unit.key in mine], executor, progress)
+    mine = {unit.key for unit in share_of(planned.units, *share)}
+    _run(planned, [unit for unit in planned.units if unit.key in mine], executor, progress)
     return len(mine & planned.results().keys()), len(mine)
-
-
-def merge_shares(planned: Planned, executor: Executor, progress: Progress) -> SweepReport:
-    """Make the reports of all pairs whose units are done, and the document."""
-    reports = [task for task in planned.tasks if task.unit.kind == "report"]
-    _run(planned, reports, executor, progress)
-    return merge(planned, progress)
 
 
 def merge(planned: Planned, progress: Progress) -> SweepReport:
     """Write the document of what is done, and its page; return the document."""
     results = planned.results()
-    units = [task.unit for task in planned.tasks]
-    report = merge_reports(planned.plan, results, units, planned.failures, progress)
+    report = merge_reports(planned.plan, results, planned.units, planned.failures, progress)
     write_sweep(report, results)
     return report
 
 
-def _run(planned: Planned, tasks: Sequence[Task], executor: Executor, progress: Progress) -> None:
+def _run(planned: Planned, units: Sequence[Unit], executor: Executor, progress: Progress) -> None:
     results = planned.results()
-    lost = run_units(tasks, results.keys(), executor, progress)
-    titles = {task.unit.key: task.unit.title for task in tasks}
+    lost = run_units(units, results.keys(), executor, progress)
+    titles = {unit.key: unit.title for unit in units}
     for key, why in lost.items():
         results.note(key, {"unit": titles[key], "failed": why})
 
 
 def run_units(
-    tasks: Sequence[Task],
+    units: Sequence[Unit],
     finished: Collection[str],
     executor: Executor,
     progress: Progress,
@@ -406,11 +393,11 @@ def run_units(
     """
     done, lost = set(finished), dict[str, str]()
     for phase, kinds in PHASES.items():
-        wanted = [task for task in tasks if task.unit.kind in kinds]
-        left = [task for task in wanted if task.unit.key not in done]
+        wanted = [unit for unit in units if unit.kind in kinds]
+        left = [unit for unit in wanted if unit.key not in done]
         if not left:
             continue
-        ready = [task for task in left if done.issuperset(task.unit.needs)]
+        ready = [unit for unit in left if done.issuperset(unit.needs)]
         count = len(wanted) - len(left)
         progress.advance(phase, count, len(wanted))
         with closing(executor(whole_nodes="time" in kinds)) as pool:
@@ -424,32 +411,32 @@ def run_units(
     return lost
 
 
-def _run_phase(tasks: Sequence[Task], pool: Pool) -> Iterator[Outcome]:
+def _run_phase(units: Sequence[Unit], pool: Pool) -> Iterator[Outcome]:
     """Yield the last outcome of each unit. One whose worker died is tried again, alone."""
-    waiting = deque(_chains(tasks, _CHAINS * pool.workers))
-    running: dict[Future[list[Outcome]], Sequence[Task]] = {}
+    waiting = deque(_chains(units, _CHAINS * pool.workers))
+    running: dict[Future[list[Outcome]], Sequence[Unit]] = {}
     tries = Counter[str]()
     while waiting or running:
         while waiting and len(running) < pool.workers:
             chain = waiting.popleft()
             running[pool.submit(chain)] = chain
         for future in wait(running, return_when=FIRST_COMPLETED).done:
-            for task, outcome in zip(running.pop(future), future.result(), strict=True):
+            for unit, outcome in zip(running.pop(future), future.result(), strict=True):
                 tries[outcome.key] += outcome.state == "crashed"
                 if outcome.state != "crashed":
                     yield outcome
                 elif tries[outcome.key] < _TRIES:
-                    waiting.append([task])
+                    waiting.append([unit])
                 else:
                     yield outcome._replace(reason=f"{outcome.reason} ({_TRIES} times)")
 
 
-def _chains(tasks: Sequence[Task], count: int) -> Iterator[Sequence[Task]]:
+def _chains(units: Sequence[Unit], count: int) -> Iterator[Sequence[Unit]]:
     """Yield runs of neighbours in one environment, each a `count`-th of what is left.
 
     Guided self-scheduling: Polychronopoulos and Kuck, IEEE Transactions on Computers 36(12), 1987.
     """
-    for _, group in groupby(tasks, lambda task: task.identity):
+    for _, group in groupby(units, lambda unit: unit.identity):
         left = list(group)
         while left:
             size = math.ceil(len(left) / count)

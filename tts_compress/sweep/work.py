@@ -64,11 +64,11 @@ class UnitRunner:
         voices = {spec: self._describe(spec) for spec in specs}
         return {"voices": voices, "identity": self._identify(specs[0]).model_dump()}
 
-    def run(self, unit: dict[str, Any], identity: dict[str, Any]) -> Answer:
+    def run(self, unit: dict[str, Any]) -> Answer:
         """Do a unit and keep its result, unless there is one; if it cannot be done, return why."""
         parsed = Unit.model_validate(unit, strict=False)
         try:
-            _check(self._identify(parsed.voice.spec), Identity.model_validate(identity))
+            _check(self._identify(parsed.voice.spec), parsed.identity)
             if not self._results.has(parsed.key):
                 self._do(parsed)
         except TTSCompressError as error:

@@ -89,13 +89,12 @@ class LatencyComparison(Record):
     @property
     def interval_in_words(self) -> str:
         """`95 % interval`, and that of the number in `words`; empty where there is none."""
-        shown = formatting.times_interval(self.ratio, self.interval)
-        return "" if shown == formatting.MISSING else f"95 % interval {shown}"
+        return _interval_in_words(self.ratio, self.interval)
 
     @property
     def change(self) -> str:
         """The words with their interval in brackets, where there is one."""
-        return f"{self.words} ({self.interval_in_words})" if self.interval_in_words else self.words
+        return _with_interval(self.words, self.interval_in_words)
 
     @property
     def trend(self) -> Trend:
@@ -103,6 +102,15 @@ class LatencyComparison(Record):
         interval = self.interval if self.interval_in_words else None
         low, high = interval or (self.ratio, self.ratio)
         return trend(low, high, 1)
+
+
+def _interval_in_words(ratio: float | None, interval: tuple[float, float] | None) -> str:
+    shown = formatting.times_interval(ratio, interval)
+    return "" if shown == formatting.MISSING else f"95 % interval {shown}"
+
+
+def _with_interval(change: str, interval: str) -> str:
+    return f"{change} ({interval})" if interval else change
 
 
 class Rtf(Record):
@@ -236,21 +244,16 @@ def _throughput_rows(value: Throughput, _: object) -> list[Row]:
         f"{rate:.4g} s of audio per s" if formatting.is_finite(rate) else formatting.MISSING
         for rate in (value.reference, value.candidate)
     )
-    shown = formatting.times_interval(ratio, interval)
     change = formatting.times(ratio, "higher", "lower")
     return [
         Row(
             label="Throughput",
             reference=before,
             candidate=after,
-            change=change if shown == formatting.MISSING else f"{change} (95 % interval {shown})",
+            change=_with_interval(change, _interval_in_words(ratio, interval)),
             trend=trend(*(interval or (ratio, ratio)), 1),
         )
     ]
-
-
-def _latencies(run: Run) -> LatencyComparison:
-    return compare_timings(*run.timings, run.options)
 
 
 def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
@@ -285,12 +288,10 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
     show, words = formatting.bytes_of, ("less", "more")
     row = _field_row("Memory of the model", "model_bytes", show, words, memory)
     whole = _field_row("Peak memory", "peak_bytes", show, words, memory)
-    interval = formatting.times_interval(memory.ratio, memory.ratio_interval)
-    shown = [] if interval == formatting.MISSING else [f"95 % interval {interval}"]
-    detail = "; ".join((f"{row.reference} to {row.candidate}", *shown))
+    interval = _interval_in_words(memory.ratio, memory.ratio_interval)
+    detail = "; ".join(filter(None, (f"{row.reference} to {row.candidate}", interval)))
     headline = Headline(row.change, detail, f"of the whole process {whole.change}")
-    change = " ".join((row.change, *(f"({text})" for text in shown)))
-    return [replace(row, change=change, headline=headline), whole]
+    return [replace(row, change=_with_interval(row.change, interval), headline=headline), whole]
 
 
 def _load_time(timings: Timings) -> LoadTime:
@@ -340,7 +341,6 @@ def _latency_rows(latency: LatencyComparison, evaluation: Evaluation) -> list[Ro
         else "real-time factor not measured"
     )
     detail = "; ".join(filter(None, (f"{before} to {after}, mean", latency.interval_in_words)))
-    tails = (latency.reference.p95_ms, latency.candidate.p95_ms)
     return [
         Row(
             label="Latency, mean",
@@ -350,7 +350,7 @@ def _latency_rows(latency: LatencyComparison, evaluation: Evaluation) -> list[Ro
             trend=latency.trend,
             headline=Headline(latency.words, detail, judgement),
         ),
-        ratio_row("Latency, p95", tails, formatting.milliseconds, _FASTER),
+        _field_row("Latency, p95", "p95_ms", formatting.milliseconds, _FASTER, latency),
     ]
 
 
@@ -359,7 +359,7 @@ def _field_row(
     field: str,
     show: Callable[[float | None], str],
     words: tuple[str, str],
-    pair: Pair[Any],
+    pair: Pair[Any] | LatencyComparison,
 ) -> Row:
     """Return the row of one field of a pair."""
     values = (getattr(pair.reference, field), getattr(pair.candidate, field))
@@ -373,11 +373,11 @@ def _first_sounds(run: Run) -> LatencyComparison:
 
 
 def _first_sound_rows(first: LatencyComparison, _: object) -> list[Row]:
-    show, before, after = formatting.milliseconds, first.reference, first.candidate
-    middle = ratio_row("First sound, p50", (before.p50_ms, after.p50_ms), show, _SOONER)
-    interval = f" ({first.interval_in_words})" if first.interval_in_words else ""
-    tail = ratio_row("First sound, p95", (before.p95_ms, after.p95_ms), show, _SOONER)
-    return [replace(middle, change=f"{middle.change}{interval}"), tail]
+    show = formatting.milliseconds
+    middle = _field_row("First sound, p50", "p50_ms", show, _SOONER, first)
+    tail = _field_row("First sound, p95", "p95_ms", show, _SOONER, first)
+    change = _with_interval(middle.change, first.interval_in_words)
+    return [replace(middle, change=change), tail]
 
 
 METRICS = (
@@ -396,7 +396,7 @@ METRICS = (
         name="latency",
         group="cost",
         result=LatencyComparison,
-        compute=_latencies,
+        compute=lambda run: compare_timings(run.timings[0], run.timings[1], run.options),
         rows=_latency_rows,
         figures=dict.fromkeys(("ratio", "interval"), Figure("speed, times the reference's")),
         terms={

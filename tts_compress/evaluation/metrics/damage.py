@@ -419,7 +419,11 @@ def _rate(
     """Return the rate of damage, and the comparison of texts with the reference's other seeds."""
     texts = list(dict.fromkeys(run.blocks))
     differ = {
-        role: {text for text, sizes in zip(run.blocks, side, strict=True) if _differs(sizes)}
+        role: {
+            text
+            for text, sizes in zip(run.blocks, side, strict=True)
+            if any(sizes[name][0] > kind.margin for name, kind in KINDS.items())
+        }
         for role, side in (("candidate", candidates), ("other", others))
     }
     after, before = ([text in differ[role] for text in texts] for role in ("candidate", "other"))
@@ -430,10 +434,6 @@ def _rate(
         other_seeds=sum(before),
         p_worse=paired_test(before, after) if sum(after) > sum(before) else 1.0,
     )
-
-
-def _differs(sizes: Sizes) -> bool:
-    return any(sizes[name][0] > kind.margin for name, kind in KINDS.items())
 
 
 def _rows(damage: Damage, evaluation: Evaluation) -> list[Row]:

@@ -101,13 +101,14 @@ def _compute_placement(run: Run) -> Pair[Placement] | None:
 
 
 def _placement_rows(pair: Pair[Placement], _: object) -> list[Row]:
-    before, after = (_shown(side) for side in (pair.reference, pair.candidate))
-    return [Row(label="Operators by provider", reference=before, candidate=after)]
-
-
-def _shown(side: Placement) -> str:
-    counts = (f"{count:,} {name}" for name, count in side.operators.items())
-    return ", ".join(counts) or formatting.MISSING
+    before, after = (
+        ", ".join(f"{count:,} {name}" for name, count in side.operators.items())
+        for side in (pair.reference, pair.candidate)
+    )
+    missing = formatting.MISSING
+    return [
+        Row(label="Operators by provider", reference=before or missing, candidate=after or missing)
+    ]
 
 
 METRICS = (

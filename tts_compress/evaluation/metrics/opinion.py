@@ -12,8 +12,7 @@ is in the file's metadata (`sample_rate`, Hz), or given.
 """
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
@@ -50,49 +49,33 @@ _ACCEPTED = (
 )
 
 
-@dataclass(frozen=True)
-class OpinionNetworks:
-    """The networks of the wheel."""
+def score_samples(networks: Sequence[Any], samples: Samples) -> dict[str, float]:
+    """Return every score by its name in the report.
 
-    overall: Any
-    p808: Any
-    plc: Any
-
-    def scores(self, samples: Samples) -> dict[str, float]:
-        """Return every score by its name in the report.
-
-        Args:
-            samples: Not empty, at 16 kHz, in [-1, 1].
-        """
-        padded = samples
-        while len(padded) < _SEGMENT:
-            padded = np.concatenate((padded, padded))
-        scores = []
-        for second in range(max(1, len(padded) // _RATE - 9)):
-            segment = padded[second * _RATE : int((second + 9.01) * _RATE)]
-            if len(segment) < _SEGMENT:  # upstream leaves out what its rounding cuts short
-                continue
-            raw = self.overall.run(None, {"input_1": segment[None]})[0][0]
-            (mos,) = self.p808.run(None, {"input_1": log_mel(segment[:-160])[None]})[0][0]
-            curves = (_SIGNAL, _BACKGROUND, _OVERALL)
-            scores.append([*map(np.polyval, curves, raw), mos])
-        signal, background, overall, p808 = np.mean(scores, axis=0)
-        return {
-            "dnsmos_signal": float(signal),
-            "dnsmos_background": float(background),
-            "dnsmos_overall": float(overall),
-            "dnsmos_p808": float(p808),
-            "plcmos": self._plcmos(samples),
-        }
-
-    def _plcmos(self, samples: Samples) -> float:
-        raters = np.random.RandomState(0).normal(size=(_RATERS, 1, 64)).astype(np.float32)
-        features = log_power(samples)[None, None]
-        outputs = [
-            self.plc.run(None, {"degraded_audio": features, "rater_embed": rater})[0]
-            for rater in raters
-        ]
-        return float(np.mean([np.ravel(output)[0] for output in outputs]))
+    Args:
+        networks: Those of `open_networks`.
+        samples: Not empty, at 16 kHz, in [-1, 1].
+    """
+    overall, p808, plc = networks
+    padded = samples
+    while len(padded) < _SEGMENT:
+        padded = np.concatenate((padded, padded))
+    scores = []
+    for second in range(max(1, len(padded) // _RATE - 9)):
+        segment = padded[second * _RATE : int((second + 9.01) * _RATE)]
+        if len(segment) < _SEGMENT:  # upstream leaves out what its rounding cuts short
+            continue
+        raw = overall.run(None, {"input_1": segment[None]})[0][0]
+        (mos,) = p808.run(None, {"input_1": log_mel(segment[:-160])[None]})[0][0]
+        scores.append([*map(np.polyval, (_SIGNAL, _BACKGROUND, _OVERALL), raw), mos])
+    raters = np.random.RandomState(0).normal(size=(_RATERS, 1, 64)).astype(np.float32)
+    degraded = {"degraded_audio": log_power(samples)[None, None]}
+    plcmos = [plc.run(None, degraded | {"rater_embed": rater})[0] for rater in raters]
+    names = ("dnsmos_signal", "dnsmos_background", "dnsmos_overall", "dnsmos_p808")
+    return {
+        **dict(zip(names, np.mean(scores, axis=0).tolist(), strict=True)),
+        "plcmos": float(np.mean([np.ravel(output)[0] for output in plcmos])),
+    }
 
 
 def _installed(_: object) -> dict[str, str] | None:
@@ -103,24 +86,21 @@ def _installed(_: object) -> dict[str, str] | None:
         return None
 
 
-def open_networks() -> OpinionNetworks:
-    """Return the networks of the installed wheel."""
+def open_networks() -> list[Any]:
+    """Return the networks of the installed wheel: DNSMOS, DNSMOS P.808 and PLCMOS."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_mem_pattern = False  # it doubles the memory of activations, and saves no time
     folder = Path(str(distribution("speechmos").locate_file("speechmos")))
-    return OpinionNetworks(
-        *(
-            onnxruntime.InferenceSession(folder / name, options, providers=["CPUExecutionProvider"])
-            for name in (
-                "dnsmos_models/sig_bak_ovr.onnx",
-                "dnsmos_models/model_v8.onnx",
-                "plcmos_models/plcmos_v2.onnx",
-            )
+    names = ("dnsmos_models/sig_bak_ovr", "dnsmos_models/model_v8", "plcmos_models/plcmos_v2")
+    return [
+        onnxruntime.InferenceSession(
+            folder / f"{name}.onnx", options, providers=["CPUExecutionProvider"]
         )
-    )
+        for name in names
+    ]
 
 
 def log_mel(samples: Samples) -> npt.NDArray[np.float32]:
@@ -146,10 +126,10 @@ def log_power(samples: Samples) -> npt.NDArray[np.float32]:
     return np.asarray(logarithms / 20.0, np.float32)
 
 
-def _score(networks: OpinionNetworks, audio: Audio) -> dict[str, float]:
+def _score(networks: Sequence[Any], audio: Audio) -> dict[str, float]:
     samples = np.clip(finite_samples(audio, _RATE), -1.0, 1.0)
     # PLCMOS takes nothing shorter than some windows.
-    return networks.scores(np.pad(samples, (0, max(0, _RATE - len(samples)))))
+    return score_samples(networks, np.pad(samples, (0, max(0, _RATE - len(samples)))))
 
 
 def _open(_: object) -> Callable[[Audio], dict[str, float]]:

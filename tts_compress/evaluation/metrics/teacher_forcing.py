@@ -135,7 +135,9 @@ def _read_alike(
     cached = read_piece(piece, compared, **made_from)
     if cached is None:
         make_directory(folder)
-        files = [_files_of(folder.absolute(), index) for index in range(len(texts))]
+        endings = ("-reference.npy", "-candidate.npy", ".npz", "-free.npz")
+        stems = [str(folder.absolute() / str(index)) for index in range(len(texts))]
+        files = [FilesOfText(*(Path(stem + ending) for ending in endings)) for stem in stems]
         # The reference comes first, so its tokens are there when the candidate reads them.
         for number, model in enumerate(run.subjects):
             with ExitStack() as stack:
@@ -157,11 +159,6 @@ def _read_alike(
         shutil.rmtree(folder, ignore_errors=True)
     options.progress.advance(_STAGE, steps, steps)
     return cached.scores
-
-
-def _files_of(folder: Path, index: int) -> FilesOfText:
-    endings = ("-reference.npy", "-candidate.npy", ".npz", "-free.npz")
-    return FilesOfText(*(folder / f"{index}{ending}" for ending in endings))
 
 
 def _can_read(run: Run, kind: Any) -> bool:

@@ -56,13 +56,9 @@ def _listen(decoder: Decoder, samples: Samples) -> str:
     # two of forty clips were transcribed differently when played in reverse order.
     decoder.reinit_feat()
     decoder.start_utt()
-    decoder.process_raw(_to_pcm(samples), no_search=False, full_utt=True)
+    padded = np.pad(samples, round(_SILENCE_S * _SAMPLE_RATE))
+    pcm = np.clip(np.round(padded * 32767.0), -32768, 32767).astype("<i2").tobytes()
+    decoder.process_raw(pcm, no_search=False, full_utt=True)
     decoder.end_utt()
     hypothesis = decoder.hyp()
     return "" if hypothesis is None else str(hypothesis.hypstr)
-
-
-def _to_pcm(samples: Samples) -> bytes:
-    """Return 16-bit little-endian samples in silence on both sides."""
-    padded = np.pad(samples, round(_SILENCE_S * _SAMPLE_RATE))
-    return np.clip(np.round(padded * 32767.0), -32768, 32767).astype("<i2").tobytes()
