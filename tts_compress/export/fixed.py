@@ -60,8 +60,8 @@ _LEAST = 0.5
 """Share of the arithmetic that has to get fixed sizes: less is not worth a device."""
 
 _BROADCAST = 1 << 13
-"""Steps up to which RKNN-Toolkit2 2.5 broadcasts a factor over channels; above, it writes sizes that
-do not fit the fields of the NPU's registers, and says so. Factors of equal shapes it divides."""
+"""Steps up to which RKNN-Toolkit2 2.5 broadcasts a factor over channels. Above, it writes sizes
+that do not fit into the NPU's registers, and says so; factors of equal shapes it divides."""
 
 _UNBOUNDED = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators that are not finite where an input, by its position, is zero."""
