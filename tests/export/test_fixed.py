@@ -11,6 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from tests.export.rockchip import open_in_simulator
 from tests.measures import snr_db
 from tests.models.contract.conftest import make_matcha  # noqa: F401 -- a fixture
 from tts_compress import find_recipe
@@ -113,6 +114,32 @@ def test_npus_take_it_by_their_documents(
     masks = {value.type.tensor_type.elem_type for value in onnx.load(graph).graph.input}
     codes = onnx.TensorProto.UINT8 if bits == "small" else onnx.TensorProto.UINT16
     assert masks == {onnx.TensorProto.FLOAT, codes}
+
+
+def test_long_masks_are_not_broadcast(exported: Path) -> None:
+    """RKNN-Toolkit2 2.5 broadcasts up to 8,192 steps; `exported` has 16,384 samples."""
+    model = onnx.load(exported / "fixed" / "sound-64.onnx")
+    values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
+    shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
+    products = [n for n in model.graph.node if n.op_type == "Mul" and "mask" in n.input[1]]
+    long = [n for n in products if max(shapes[n.input[0]]) > 8192]
+    assert long
+    assert len(long) < len(products)
+    assert all(shapes[n.input[0]] == shapes[n.input[1]] for n in long)
+
+
+@pytest.mark.parametrize("form", ["tiny", "small"])
+def test_rknn_converts_and_says_the_same(
+    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+) -> None:
+    """In Rockchip's own converter and simulator, which compute in FP16 and INT8."""
+    voice = request.getfixturevalue(form)
+    export_fixed(voice, tmp_path / "out", [64])
+    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_simulator)
+    snr = snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi."))
+    assert snr > (40 if form == "tiny" else 20)
+    said = capfd.readouterr()
+    assert "exceeds the limit" not in said.out + said.err
 
 
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])

@@ -3,7 +3,7 @@
 pytest -s -m slow tests/export/test_fixed_sounds.py   prints them
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from runpy import run_path
@@ -13,6 +13,7 @@ import numpy as np
 import onnxruntime
 import pytest
 
+from tests.export.rockchip import open_in_simulator
 from tests.measures import snr_db
 from tts_compress import find_recipe
 from tts_compress.compression import compress
@@ -33,13 +34,40 @@ _TEXTS = (
 )
 
 
-def _cut(voice: Any) -> tuple[Any, Stage, onnxruntime.InferenceSession]:
+def _cut(voice: Any, *, original: bool = False) -> tuple[Any, Stage, onnxruntime.InferenceSession]:
     """Return a voice's graph, where its sound begins, and the part behind."""
     part, calls = voice.parts[""], voice.two_calls("")
-    model, feeds, outputs = prepare_part(part, voice.graph(), calls, original=False)
+    model, feeds, outputs = prepare_part(part, voice.graph(), calls, original=original)
     field = walk(Graph(copy_model(model)), observe_shapes(model, feeds, "voice"), outputs)
     _, stage, sound = single_stage(model, field, "voice")
     return model, stage, onnxruntime.InferenceSession(sound.SerializeToString())
+
+
+def _original(name: str, request: pytest.FixtureRequest) -> Any:
+    """Return a voice in FP32; skip where it is not at hand."""
+    if name == "demo":
+        return load(name)
+    folder = request.getfixturevalue("assets") / "trained-voices" / name
+    if not folder.is_dir():
+        pytest.skip("no such voice")
+    return load(folder / f"{name}.onnx")
+
+
+def _distances(original: Any, runs: Mapping[str, tuple[Stage, _Run]]) -> dict[str, list[float]]:
+    """Return each run's signal-to-noise ratios to FP32 in dB, from the frames of the texts."""
+    model, whole, _ = _cut(original)
+    names = sorted({stage.reads[0] for stage, _ in runs.values()})
+    watched = with_outputs(copy_model(model), [*names, *whole.returns])
+    session = onnxruntime.InferenceSession(watched.SerializeToString())
+    distances: dict[str, list[float]] = {form: [] for form in runs}
+    inputs = {value.name for value in session.get_inputs()}
+    for call in original.calibration_calls(_TEXTS, seed=0):
+        *tensors, real = session.run(None, {n: v for n, v in call.items() if n in inputs})
+        for form, (stage, run) in runs.items():
+            frames = np.moveaxis(tensors[names.index(stage.reads[0])], stage.axis, -1)
+            sound = np.asarray(run({stage.reads[0]: frames})).reshape(-1)
+            distances[form].append(snr_db(real.reshape(-1), sound))
+    return distances
 
 
 @pytest.mark.slow
@@ -48,13 +76,7 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """On the same frames; 16 bits for activations leave little but the rounding of weights."""
-    if name == "demo":
-        original: Any = load(name)
-    else:
-        folder = request.getfixturevalue("assets") / "trained-voices" / name
-        if not folder.is_dir():
-            pytest.skip("no such voice")
-        original = load(folder / f"{name}.onnx")
+    original = _original(name, request)
     recipe, runs = find_recipe(original.family, "int8"), dict[str, tuple[Stage, _Run]]()
     for form in ("qoperator", "qdq", "qdq16"):
         changed = recipe.model_copy(update={"format": form})
@@ -64,19 +86,31 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
         if form != "qoperator":
             export_fixed(small, tmp_path / form, [128, 256])
             runs[form] = stage, partial(_PLAYER(tmp_path / form).sound, sides={})
-    model, whole, _ = _cut(original)
-    names = sorted({stage.reads[0] for stage, _ in runs.values()})
-    watched = with_outputs(copy_model(model), [*names, *whole.returns])
-    session = onnxruntime.InferenceSession(watched.SerializeToString())
-    distances: dict[str, list[float]] = {form: [] for form in runs}
-    inputs = {value.name for value in session.get_inputs()}
-    for call in original.calibration_calls(_TEXTS, seed=0):
-        *frames, real = session.run(None, {n: v for n, v in call.items() if n in inputs})
-        for form, (stage, run) in runs.items():
-            given = np.moveaxis(frames[names.index(stage.reads[0])], stage.axis, -1)
-            sound = np.asarray(run({stage.reads[0]: given})).reshape(-1)
-            distances[form].append(snr_db(real.reshape(-1), sound))
+    distances = _distances(original, runs)
     print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
     processor, narrow, wide = (np.mean(distances[form]) for form in runs)
     assert narrow > processor - 1.5
     assert wide > narrow + 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["demo", "hfc"])
+def test_rockchip_says_what_processors_do(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """In its simulator, which computes FP32 in FP16, and codes in INT8."""
+    original = _original(name, request)
+    changed = find_recipe(original.family, "int8").model_copy(update={"format": "qdq"})
+    small: Any = compress(original, "int8", recipe=changed, quality="fast")
+    runs = dict[str, tuple[Stage, _Run]]()
+    for form, voice in (("fp32", original), ("qdq", small)):
+        _, stage, dynamic = _cut(voice, original=voice is original)
+        export_fixed(voice, tmp_path / form, [128])
+        player = _PLAYER(tmp_path / form, open_in_simulator)
+        runs[form] = stage, partial(dynamic.run, None)
+        runs[f"{form} in the simulator"] = stage, partial(player.sound, sides={})
+    distances = _distances(original, runs)
+    print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
+    assert min(distances["fp32 in the simulator"]) > 40
+    loss = np.subtract(distances["qdq"], distances["qdq in the simulator"])
+    assert loss.mean() < 1.5

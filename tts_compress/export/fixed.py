@@ -59,6 +59,10 @@ _NORMALIZING = "InstanceNormalization"
 _LEAST = 0.5
 """Share of the arithmetic that has to get fixed sizes: less is not worth a device."""
 
+_BROADCAST = 1 << 13
+"""Steps up to which RKNN-Toolkit2 2.5 broadcasts a factor over channels. Above, it writes sizes
+that do not fit into the NPU's registers, and says so; factors of equal shapes it divides."""
+
 _UNBOUNDED = {"Div": 1, "Log": 0, "Reciprocal": 0}
 """Operators that are not finite where an input, by its position, is zero."""
 
@@ -261,7 +265,8 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
             if is_norm:
                 _mask_statistics(graph, node, name)
             else:
-                graph.replace_input(node, 0, _masked(graph, node.input[0], name))
+                channels = field.shape(node.input[0])[1] if mask.axis != 1 else 1
+                graph.replace_input(node, 0, _masked(graph, node.input[0], name, mask, channels))
     inputs = {name: _mask(field, name, stage, frames, "float32") for name in stage.reads}
     for value in graph.model.graph.input:
         shape = list(field.shape(value.name))
@@ -300,22 +305,33 @@ def _mask(field: Field, tensor: str, stage: Stage, frames: int, dtype: str) -> M
     return Mask(shape=tuple(shape), axis=axis, hop=int(hop), extra=int(extra), dtype=dtype)
 
 
-def _masked(graph: Graph, tensor: str, mask: str) -> str:
+def _masked(graph: Graph, tensor: str, name: str, mask: Mask, channels: int) -> str:
     """Return a tensor times a mask; between codes again where it was made of some."""
     masked = f"{tensor}/masked"
     if graph.producer(masked) is not None:
         return masked
-    maker, dtype = graph.producer(tensor), _code_type(graph, tensor)
+    maker, dtype = graph.producer(tensor), mask.dtype
     if maker is None or dtype == "float32":
-        return graph.add("Mul", [tensor, mask], [masked])
+        return graph.add("Mul", [tensor, _expanded(graph, name, mask, channels)], [masked])
     scale, zero = np.array(1.0, np.float32), np.array(0, dtype)
     ones = graph.share_constants(f"tts_compress.mask.{dtype}", scale=scale, zero=zero)
     steps, domain = maker.input[1:], maker.domain
-    real = graph.make("DequantizeLinear", [mask, *ones], f"{masked}/mask", domain=domain)
+    real = graph.make("DequantizeLinear", [name, *ones], f"{masked}/mask", domain=domain)
     product = graph.make("Mul", [tensor, real], f"{masked}/product")
     codes = graph.make("QuantizeLinear", [product, *steps], f"{masked}/codes", domain=domain)
     attributes = copy_attributes(maker) | {"domain": domain}
     return graph.add("DequantizeLinear", [codes, *steps], [masked], **attributes)
+
+
+def _expanded(graph: Graph, name: str, mask: Mask, channels: int) -> str:
+    """Return a mask with all channels where RKNN would not broadcast it."""
+    expanded = f"{name}/{channels}"
+    if max(mask.shape) <= _BROADCAST or channels == 1:
+        return name
+    if graph.producer(expanded) is not None:
+        return expanded
+    shape = np.array([1, channels, *mask.shape[2:]], np.int64)
+    return graph.add("Expand", [name, graph.add_constant(f"{expanded}/shape", shape)], [expanded])
 
 
 def _with_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
