@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from tests.export.rockchip import open_in_simulator
+from tests.export.simulators import open_in_qnn, open_in_rknn
 from tests.measures import snr_db
 from tests.models.contract.conftest import make_matcha  # noqa: F401 -- a fixture
 from tts_compress import find_recipe
@@ -135,11 +135,31 @@ def test_rknn_converts_and_says_the_same(
     """In Rockchip's own converter and simulator, which compute in FP16 and INT8."""
     voice = request.getfixturevalue(form)
     export_fixed(voice, tmp_path / "out", [64])
-    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_simulator)
+    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_rknn)
     snr = snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi."))
     assert snr > (40 if form == "tiny" else 20)
     said = capfd.readouterr()
     assert "exceeds the limit" not in said.out + said.err
+
+
+@pytest.mark.parametrize("form", ["tiny", "small", "finer"])
+def test_qnn_leaves_nothing_to_the_processor(
+    form: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """In Qualcomm's compiler and simulator of its NPU."""
+    voice = request.getfixturevalue(form)
+    export_fixed(voice, tmp_path / "out", [64])
+    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_qnn)
+    assert snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi.")) > 20
+
+
+def test_weights_of_transposed_convolutions_are_real(small: Any, tmp_path: Path) -> None:
+    """QNN's provider leaves their `DequantizeLinear` to the CPU."""
+    _, _, path = export_fixed(small, tmp_path / "out", [64])
+    graph = Graph(onnx.load(path))
+    weights = [n.input[1] for n in graph.nodes if n.op_type == "ConvTranspose"]
+    assert weights
+    assert all(name in graph.initializers for name in weights)
 
 
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])

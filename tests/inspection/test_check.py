@@ -61,7 +61,7 @@ _GRAPHS = {
     "function": _with_function(),
     "expanded": _graph("HardSwish"),
     "newer opset": _graph("Relu", opset=99),
-    "newer IR": _of_ir(14),
+    "newer IR": _of_ir(99),
 }
 
 

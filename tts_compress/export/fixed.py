@@ -267,6 +267,7 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
             else:
                 channels = field.shape(node.input[0])[1] if mask.axis != 1 else 1
                 graph.replace_input(node, 0, _masked(graph, node.input[0], name, mask, channels))
+    _widen_turned(graph)
     inputs = {name: _mask(field, name, stage, frames, "float32") for name in stage.reads}
     for value in graph.model.graph.input:
         shape = list(field.shape(value.name))
@@ -332,6 +333,26 @@ def _expanded(graph: Graph, name: str, mask: Mask, channels: int) -> str:
         return expanded
     shape = np.array([1, channels, *mask.shape[2:]], np.int64)
     return graph.add("Expand", [name, graph.add_constant(f"{expanded}/shape", shape)], [expanded])
+
+
+def _widen_turned(graph: Graph) -> None:
+    """Store weights in FP32 whose codes have scales along another axis than the first.
+
+    Those of transposed convolutions in FP32 arithmetic: QNN's provider (2.7) leaves their
+    `DequantizeLinear` to the CPU.
+    """
+    for node in [node for node in graph.nodes if node.op_type == "ConvTranspose"]:
+        weight, maker = node.input[1], graph.producer(node.input[1])
+        if maker is None or maker.op_type != "DequantizeLinear":
+            continue
+        codes, scale, *zero = (graph.value(name) for name in maker.input)
+        axis = attribute(maker, "axis", 1)
+        if axis == 0 or scale.ndim != 1:
+            continue
+        shape = [-1 if number == axis else 1 for number in range(codes.ndim)]
+        middle = zero[0].astype(np.float32).reshape(shape) if zero else np.float32(0)
+        wide = (codes.astype(np.float32) - middle) * scale.reshape(shape)
+        graph.replace_input(node, 1, graph.share_constant(f"{weight}/wide", wide))
 
 
 def _with_sizes(model: onnx.ModelProto) -> onnx.ModelProto:
