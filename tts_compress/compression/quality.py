@@ -144,7 +144,7 @@ def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str,
         if (low and high / low < 1.001) or high < 1e-12:
             break
     chosen = _at_price(options, high)
-    # What a common price leaves of the budget goes to the best that still fits.
+    # A common price leaves some of the budget: it goes to the best option that still fits.
     left = budget - _energy(chosen)
     while better := [
         (option.saved - chosen[name].saved, name, option)

@@ -276,7 +276,7 @@ def judge(
     measures = find_analyzers(options)
     suite, store = pairs.suite, pairs.store
     total = count_audios(len(suite.utterances), len(suite.seeds))
-    # What is spoken is recognized while more is spoken.
+    # Texts are recognized while others are spoken.
     with closing(spoken) as audios:
         hypotheses = analyze(store, recognizer, audios, options, total=total)
     measured = {}

@@ -108,7 +108,7 @@ class Espeak:
 
     def _start(self) -> Child:
         if self._child is None or self._owner != os.getpid():  # a fork has its own
-            # What this process finds by a path that was set while it ran is found there.
+            # Packages on a path that was added while this process ran are importable there, too.
             path = os.pathsep.join([*filter(None, sys.path), str(_PACKAGES)])
             try:
                 self._child = Child([sys.executable, *_PROGRAM], os.environ | {"PYTHONPATH": path})

@@ -213,7 +213,7 @@ class OnnxVoice(OnnxModel):
             speaker = speakers[index % len(speakers)] if speakers else None
             for call in self._calls(text, seed + index, speaker):
                 for coming in self.caller.rounds(self._run, call, positions):
-                    # What has been said grows: so it is seen short and long, in few rounds.
+                    # The text said so far grows: a few rounds observe it short and long.
                     told = every or parts[coming.position].table.loop is None
                     if told or not coming.step & (coming.step - 1):
                         yield _fed(names, coming.feeds, coming.seed)

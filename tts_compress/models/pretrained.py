@@ -87,7 +87,7 @@ def _shards(index: Path) -> tuple[Path, ...]:
 _MOST_WEIGHTS = 10_000
 """Most weights of a model, each of which may be set twice; Bark's largest has about a thousand."""
 
-# What transformers notes of the process that read the model: where its files lay, what ran first.
+# Settings in which transformers notes where a process read the model, and what ran first.
 _OF_THE_PROCESS = frozenset({"_name_or_path", "_attn_implementation_autoset"})
 
 

@@ -92,7 +92,7 @@ _UNSHAPED = re.compile("^Constant$|Sequence(?!At)")
 def observe_shapes(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) -> Shapes:
     """Return the shapes of all tensors of the main graph in two calls."""
     watched = copy_model(model)
-    # What loops make may be a sequence, which has no shape; constants have theirs in the graph.
+    # Loops may make a sequence, which has no shape; constants have theirs in the graph.
     makers = (n for n in model.graph.node if not bodies(n) and not _UNSHAPED.search(n.op_type))
     names = [value.name for value in model.graph.input]
     names += [name for node in makers for name in node.output if name]

@@ -82,7 +82,7 @@ def _add_function(graph: Graph) -> None:
         helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value, name))
         for name, value in values.items()
     ]
-    # What is folded is kept until all is folded, so wide intermediate results are few.
+    # Folded tensors are kept until all are folded, so wide intermediate results are few.
     nodes += [
         helper.make_node("Cast", ["factors"], ["factor_bytes"], to=TensorProto.INT32),
         helper.make_node("Gather", ["rows_of_factors", "factor_bytes"], ["row_pairs"]),

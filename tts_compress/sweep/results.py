@@ -29,7 +29,7 @@ _OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "ad
 _LARGEST = 16 * 2**30
 """Bytes that an archive may unpack to, where as many are free."""
 
-# What `zipfile` raises about archives that are cut, altered, encrypted or of another method.
+# Errors of `zipfile` for archives that are cut, altered, encrypted or of another method.
 _DAMAGES = (zipfile.BadZipFile, zlib.error, ValueError, EOFError, KeyError, RuntimeError)
 
 _SAME_TIME = (1980, 1, 1, 0, 0, 0)

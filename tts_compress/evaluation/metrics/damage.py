@@ -199,17 +199,17 @@ KINDS: Mapping[str, Kind] = {
     "truncation": Kind(partial(_gap, "reference", "end"), margin=0.03),
     "runaway": Kind(partial(_gap, "candidate", "end"), margin=0.03),
     "length": Kind(_length, margin=0.0),
-    # Of the same voices: 1.3 dB between seeds, 1.0 dB with INT8.
+    # The same voices have 1.3 dB between seeds, 1.0 dB with INT8.
     "level": Kind(lambda both: both.alignment.level_change(), margin=2.5),
-    # Of 12 texts of the same voices: 2.6 cents between seeds and with INT8; 42 where 3 % higher.
+    # 12 texts of the same voices: 2.6 cents between seeds and with INT8; 42 where 3 % higher.
     "pitch": Kind(_pitch, margin=20.0),
-    # Of 16 texts of each: 4.4 dB between seeds of the demo voice, and 4.7 dB with its INT8 of
+    # 16 texts of each: 4.4 dB between seeds of the demo voice, and 4.7 dB with its INT8 of
     # `quality="fast"`; 6.3 dB with that of a voice which fails by distortion, too.
     "burst": Kind(lambda both: both.alignment.range_change(louder=True), margin=8.0),
     # All ranges for 10 ms: 4.0 dB with INT8 of `quality="good"`, 4.6 dB half a millisecond late.
     "hole": Kind(_hole, margin=8.0),
     "onset": Kind(partial(_added, faults.added_onsets, 0.0), margin=5.0),
-    # Of 24 texts of each: 1.0 dB with INT8 of `quality="good"`; 1.3 to 4.6 where formants are 12 %
+    # 24 texts of each: 1.0 dB with INT8 of `quality="good"`; 1.3 to 4.6 where formants are 12 %
     # higher for 0.3 s, 2.2 to 7.1 where that is whispered.
     "spoilt": Kind(
         lambda both: both.alignment.spoilt() if both.same_noise else (0.0, 0.0), margin=1.5

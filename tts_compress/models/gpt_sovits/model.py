@@ -148,7 +148,7 @@ def assemble(loaded: GptSovitsNetworks) -> Any:
     official, settings = loaded.official, loaded.settings
     root: Any = loaded.root
     inference, version = official.inference, VERSIONS[settings.version]
-    # Of the wrappers that upstream loads the first two in, inference uses no more than `model`.
+    # Upstream loads the first two in wrappers, of which inference uses no more than `model`.
     held: dict[str, Any] = {
         "t2s_model": nn.ModuleDict({"model": root.t2s}),
         "cnhuhbert_model": nn.ModuleDict({"model": root.hubert}),

@@ -312,7 +312,7 @@ class PocketSpeech:
             read = lm.input_linear(torch.where(rows.isnan(), lm.bos_emb, rows))
             embedded = waiting[-1]
             count = len(rows) + embedded.shape[1]
-            # What the package has made room for, up to here: the whole is kept for training.
+            # Only the part that is filled: training keeps it, and the package makes room for more.
             short = {name: dict(kept) for name, kept in state.items()}
             for kept in short.values():
                 kept["cache"] = kept["cache"][:, :, : int(kept["offset"].reshape(-1)[0]) + count]

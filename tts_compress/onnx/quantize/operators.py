@@ -253,7 +253,7 @@ def _convert_weight(
     step: float,
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
-    # What sums two products in 16 bits are kernels for activations in 8.
+    # Kernels for activations in 8 bits may sum two products in 16.
     narrow = source.levels == LEVELS
     wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=narrow)
     graph.replace_input(node, 1, wide)

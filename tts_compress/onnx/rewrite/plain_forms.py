@@ -141,7 +141,7 @@ def _holds(
     if any(value is not None and value.ndim > axes for value in constants):
         return False
     slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
-    # Of two lines `Max` takes the upper one.
+    # `Max` takes the upper line of two.
     return slope is not None and (node.op_type != "Max" or slope <= 1)
 
 

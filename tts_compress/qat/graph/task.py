@@ -129,7 +129,7 @@ def train_graph(
     if recipe.family == "contract" or decides or alone:
         updates = options.accumulation * options.batch_size
         options = replace(options, batch_size=1, accumulation=updates)
-    # What is trained is rounded to nearest: codes chosen before are not those of what it becomes.
+    # Trained weights are rounded to nearest: codes that were chosen before are for others.
     blocks = {out: codes for out, codes in conversion.chosen.items() if isinstance(codes, Blocks)}
     conversion = replace(conversion, chosen=blocks)
     learned = options.learned_ranges

@@ -149,7 +149,7 @@ class IntegerLayer(CompressedLayer):
         self.input_zero_point = int(state["input_zero_point"]) if static else 0
         items = {item.name: getattr(geometry, item.name) for item in fields(geometry)}
         del items["dtype"]  # a matter of tables
-        # What the operator is told besides tensors: their names, as `state` orders them, and shape.
+        # Arguments of the operator besides tensors: their names, as `state` orders them, and shape.
         self.description = json.dumps([["weight", *self._unpacked], items])
         self.constants = Constants()
 
