@@ -65,9 +65,9 @@ def render(template: Path, values: Mapping[str, Any], filters: Mapping[str, Any]
     return environment.from_string(template.read_text("utf-8")).render(values).splitlines()
 
 
-def share(part: float | None) -> str:
+def share(part: float | None, digits: int = 1) -> str:
     """Return a share in per cent."""
-    return MISSING if part is None else f"{100 * part:.1f} %"
+    return MISSING if part is None else f"{100 * part:.{digits}f} %"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], align: str = "l") -> list[str]:
