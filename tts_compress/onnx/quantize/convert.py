@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeAlias
 
 import onnx
@@ -41,6 +42,9 @@ from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
+
+_CALLS = 32
+"""Calls on which the ranges of channels are observed."""
 
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""
@@ -225,14 +229,16 @@ def equalize_decided(
 def _codes_by_channel(
     model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
 ) -> dict[str, ChannelCodes]:
-    """Return codes of tensors (B, C, T) with a range for each channel: all that calls had.
+    """Return codes of tensors (B, C, T) with a range for each channel.
 
-    A new text exceeds what few texts had, and where the loudest moment is cut off it is spoilt.
+    They cover the extremes of the first calls but, of as many as are looked at, those of one.
     """
-    return {
-        name: ChannelCodes.spanning(pairs[:, 0].min(axis=0), pairs[:, 1].max(axis=0))
-        for name, pairs in collect_extremes(model, tensors, calls).items()
-    }
+    extremes = collect_extremes(model, tensors, islice(calls, _CALLS))
+    codes = {}
+    for name, pairs in extremes.items():
+        ordered, beyond = np.sort(pairs, axis=0), len(pairs) // _CALLS
+        codes[name] = ChannelCodes.spanning(ordered[beyond, 0], ordered[-1 - beyond, 1])
+    return codes
 
 
 def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
