@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
