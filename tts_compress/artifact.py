@@ -255,8 +255,8 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
             partial, old = folder / target.name, folder / f"{target.name}-old"
             partial.mkdir()
             yield partial
-            check_replaceable(target, marker, force=force)  # another may have made it meanwhile
-            if target.exists():
+            if os.path.lexists(target):  # also where another made it meanwhile
+                _check_ours(target, marker, force=force)
                 target.replace(old)
             try:
                 partial.replace(target)

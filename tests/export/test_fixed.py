@@ -24,6 +24,8 @@ from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.stages import single_stage
+from tts_compress.recipes.formats import Weights
+from tts_compress.recipes.recipe import Rule
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -160,6 +162,19 @@ def test_weights_of_transposed_convolutions_are_real(small: Any, tmp_path: Path)
     weights = [n.input[1] for n in graph.nodes if n.op_type == "ConvTranspose"]
     assert weights
     assert all(name in graph.initializers for name in weights)
+
+
+def test_weights_of_four_bits_can_be_in_fixed_sizes(tiny: Any, tmp_path: Path) -> None:
+    """Their codes are computed: nothing is known of them before the graph runs."""
+    recipe = find_recipe("piper", "int4-weight-only")
+    rule = Rule(match="dec.ups*", weights=Weights.INT4, group_size=16)
+    rules = {"component": (rule, *recipe.component)}
+    small: Any = compress(tiny, "int4-weight-only", recipe=recipe.model_copy(update=rules))
+    assert "ConvTranspose int4/none" in small.manifest.counts
+    export_fixed(small, tmp_path / "out", [64])
+    said = _said(_PLAYER(tmp_path / "out"), small, "Hi.")
+    assert np.isfinite(said).all()
+    assert said.any()
 
 
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])

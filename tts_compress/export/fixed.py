@@ -345,9 +345,9 @@ def _widen_turned(graph: Graph) -> None:
         weight, maker = node.input[1], graph.producer(node.input[1])
         if maker is None or maker.op_type != "DequantizeLinear":
             continue
-        codes, scale, *zero = (graph.value(name) for name in maker.input)
-        axis = attribute(maker, "axis", 1)
-        if axis == 0 or scale.ndim != 1:
+        codes, axis = graph.constant(maker.input[0]), attribute(maker, "axis", 1)
+        scale, *zero = (graph.value(name) for name in maker.input[1:])
+        if codes is None or axis == 0 or scale.ndim != 1:  # codes of four bits are computed
             continue
         shape = [-1 if number == axis else 1 for number in range(codes.ndim)]
         middle = zero[0].astype(np.float32).reshape(shape) if zero else np.float32(0)
