@@ -7,8 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.evaluation.metrics.planted import burst, changed, make_speech
 from tts_compress.compression import compress
-from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
+from tts_compress.compression.comparison import (
+    AudioComparison,
+    SoundDamage,
+    SpeechComparison,
+    speech,
+)
 from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
@@ -89,6 +95,24 @@ def test_a_moved_length_uses_any_bound_up() -> None:
     assert SoundDamage(distortion=0.1, floor_db=0.0, moved=1).share(0.5) == np.inf
     assert SoundDamage(distortion=0.1, floor_db=0.0, moved=0).share(0.5) == pytest.approx(0.2)
     assert SoundDamage(distortion=0.0, floor_db=6.0, moved=0).share(0.5) == pytest.approx(2.0)
+    assert SoundDamage(distortion=0.0, floor_db=0.0, moment=0.4).share(0.5) == pytest.approx(0.8)
+
+
+def test_one_bad_moment_counts_though_the_mean_hides_it() -> None:
+    speech = [make_speech(seed) for seed in range(3)]
+    comparison = AudioComparison(speech, speech)
+    rounded = [changed(audio, np.round(audio.samples * 2**15) / 2**15) for audio in speech]
+    spoilt = [rounded[0], burst(rounded[1]), rounded[2]]
+    clean, bad = comparison.judge(rounded), comparison.judge(spoilt)
+    assert max(bad.distortion, clean.share(0.5)) < 0.5 < 1.0 < bad.share(0.5)
+    assert comparison.energy(rounded[:2], 0.5) < 0.5 < 1.0 < comparison.energy(spoilt[:2], 0.5)
+
+
+def test_what_another_seed_of_the_reference_does_as_well_is_no_damage() -> None:
+    speech = [make_speech()]
+    spoilt = [burst(speech[0])]
+    assert AudioComparison(speech, speech).judge(spoilt).moment > 1.0
+    assert AudioComparison(speech, spoilt).judge(spoilt).moment == 0.0
 
 
 def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison) -> None:

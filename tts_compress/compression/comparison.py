@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.models.base import GraphModel
 from tts_compress.models.feeds import made_up_feeds
 from tts_compress.models.graph_file import weight_problem
+from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import (
     compare_warped,
@@ -55,15 +57,16 @@ _FLOOR_DB = 3.0
 """Rise of the floor of pauses in any octave above 500 Hz that is kept."""
 
 
-def energy(same_noise: float, pause_noise: float, bound: float) -> float:
+def energy(same_noise: float, pause_noise: float, bound: float, moment: float = 0.0) -> float:
     """Return the energy of damage, in squares of a bound; energies of independent causes add up.
 
     Args:
         same_noise: As `AudioComparison.same_noise` returns it.
         pause_noise: As `AudioComparison.pause_noise` returns it.
         bound: Largest distortion.
+        moment: As `AudioComparison.spoilt` returns it.
     """
-    return max((same_noise / bound) ** 2, pause_noise)
+    return max((same_noise / bound) ** 2, pause_noise, (moment / bound) ** 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,16 +82,22 @@ class SoundDamage:
     moved: int = 0
     """Texts whose timing is another one."""
 
+    moment: float = 0.0
+    """Damage of the worst moment, in margins of its kind (`KINDS`). A few texts have half of what
+    the worst of a hundred has, so a bound holds for it, too."""
+
     def share(self, bound: float) -> float:
         """Return the largest share of a bound that is used; infinite where a length moved."""
-        return inf if self.moved else max(self.distortion / bound, self.floor_db / _FLOOR_DB, 0.0)
+        if self.moved:
+            return inf
+        return max(self.distortion / bound, self.floor_db / _FLOOR_DB, self.moment / bound, 0.0)
 
 
 class AudioComparison:
     """Compares the audio of candidates with that of the FP32 graph."""
 
     def __init__(self, reference: Sequence[Audio], others: Sequence[Audio]) -> None:
-        self._reference = reference
+        self._reference, self._others = reference, others
         self._targets = [spectrum(audio) for audio in others]
         self._near = [spectrum(audio, _COARSE) for audio in reference]
         coded = [mu_law(audio) for audio in reference]
@@ -104,10 +113,12 @@ class AudioComparison:
     def judge(self, audios: Sequence[Audio]) -> SoundDamage:
         """Return the damage of a candidate's audio of the texts."""
         pairs = list(zip(self._reference, audios, strict=True))
+        moved = sum(not same_timing(*pair) for pair in pairs)
         return SoundDamage(
             distortion=_ratio(self._distance(audios) - self._own, self._unit),
             floor_db=self._floor(audios),
-            moved=sum(not same_timing(*pair) for pair in pairs),
+            moved=moved,
+            moment=0.0 if moved else self._worst(audios),
         )
 
     def energy(self, audios: Sequence[Audio], bound: float) -> float:
@@ -119,7 +130,8 @@ class AudioComparison:
         """
         if not all(map(same_timing, self._reference, audios)):
             return inf
-        return energy(self.same_noise(audios), self.pause_noise(audios), bound)
+        noises = self.same_noise(audios), self.pause_noise(audios)
+        return energy(*noises, bound, self.spoilt(audios))
 
     def same_noise(self, audios: Sequence[Audio]) -> float:
         """Return the distance from the reference's own audio, 1 is that of mu-law.
@@ -138,6 +150,31 @@ class AudioComparison:
         pairs = zip(self._reference, audios, strict=False)
         noise = [floor_noise(a.samples, b.samples, a.sample_rate) for a, b in pairs]
         return max((share for share in noise if share is not None), default=0.0)
+
+    def spoilt(self, audios: Sequence[Audio]) -> float:
+        """Return how much the worst 0.15 s differ beyond the rest, in margins of that damage.
+
+        Args:
+            audios: Of the first texts, with the same noise.
+        """
+        kind = KINDS["spoilt"]
+        pairs = zip(self._reference, audios, strict=False)
+        return max(kind.size(Renderings(*pair))[0] for pair in pairs) / kind.margin
+
+    @cached_property
+    def _usual(self) -> list[dict[str, float]]:
+        """Damage of the reference with another seed, by text and kind."""
+        pairs = zip(self._reference, self._others, strict=True)
+        return [{kind: size for kind, (size, _) in compare(*pair).items()} for pair in pairs]
+
+    def _worst(self, audios: Sequence[Audio]) -> float:
+        """Return the damage of the worst moment beyond the usual, in margins of its kind."""
+        return max(
+            (size - usual[name]) / KINDS[name].margin
+            for before, after, usual in zip(self._reference, audios, self._usual, strict=True)
+            for name, (size, _) in compare(before, after).items()
+            if KINDS[name].margin  # a change of length has none, and is refused before
+        )
 
     def _distance(self, audios: Sequence[Audio]) -> float:
         pairs = zip(audios, self._targets, strict=True)

@@ -31,11 +31,12 @@ from tests.evaluation.metrics.planted import (
 from tts_compress import evaluate_audio, read_gates
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation import Evaluation, gate
-from tts_compress.evaluation.metrics.damage import KINDS, MARGINS, Damage, Renderings, compare
+from tts_compress.evaluation.metrics.damage import MARGINS, Damage
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.faults import added_clicks
 
 _IDS = [plant.__name__.strip("_") for _, plant in PLANTED]

@@ -151,6 +151,24 @@ def test_channels_of_any_loudness_are_kept() -> None:
     assert outputs["inputs"] > 29
 
 
+@pytest.mark.parametrize("beyond", [1.0, 1.45])
+def test_the_loudest_moment_of_a_call_is_kept_and_what_exceeds_it_by_half(beyond: float) -> None:
+    """Clipped, it would be noise as loud as itself, of which a mean over texts shows little."""
+
+    def call(seed: int, loud: float) -> Any:
+        x = _signal(seed)
+        x[:, :, 300:320] *= loud if seed == loudest else 1.0
+        return {"x": x}
+
+    loudest = 47
+    calls = make_calls(lambda seed: call(seed, 4.0), count=48)
+    recipe = make_recipe({"match": "*", "activations": "inputs"}, format="qoperator")
+    conversion = prepared(_network("Conv"), recipe, calls, batch_one=False)
+    x = call(loudest, beyond * 4.0)["x"]
+    exact, made = _run(_network("Conv"), x), _run(convert(conversion), x)
+    assert snr_db(exact[..., 300:320], made[..., 300:320]) > 25
+
+
 @pytest.mark.parametrize("activations", ["channels", "inputs"])
 @pytest.mark.parametrize("operator", ["Conv", "ConvTranspose"])
 def test_the_runtime_keeps_scales_by_channel_on_the_second_axis(
