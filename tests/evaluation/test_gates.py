@@ -159,6 +159,12 @@ def test_quality_is_words_fidelity_durations_health_and_damage(name: str) -> Non
     }
 
 
+def test_sound_is_judged_as_by_default_without_words() -> None:
+    sound, default = (read_gates(name).gate for name in ("sound", "default"))
+    assert list(sound) == [gate for gate in default if gate.metric != "wer.bound"]
+    assert not any("words" in gate.groups for gate in sound)
+
+
 def test_the_strict_gates_are_nowhere_looser_than_the_default_ones() -> None:
     """A result that passes `strict` passes `default`; the limits on words are stricter."""
     strict, default = (
@@ -258,7 +264,7 @@ def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> 
     assert not row.passed
     assert row.reason == (
         "nothing was judged: the recognizer mishears 62.0 % of the reference's own words, more "
-        "than 50.0 %"
+        "than 50.0 %; `--gates sound` judges without words"
     )
 
 

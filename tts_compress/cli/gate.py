@@ -4,8 +4,9 @@
 on a busy machine; `cost` judges size and speed. Gates on words fail where the recognizer mishears
 more than half of the reference's own: nothing was judged then. `default` lets the word error rate
 rise by up to eight points, rare losses included, for suites as short as en-quick; `words-2` by
-two and `strict` by half a point, for en-full. `autoregressive` is for language models, whose timing
-is not shared. `regression` judges what changed since the report of --against.
+two and `strict` by half a point, for en-full. `sound` is `default` without words, for languages
+that no recognizer at hand understands. `autoregressive` is for language models, whose timing is not
+shared. `regression` judges what changed since the report of --against.
 
 Examples:
     gate out/report
@@ -32,7 +33,7 @@ COMMAND = Command(
     Option("report", "report.json, or its directory", type=path),
     Option(
         "--gates GATES",
-        "default, autoregressive, strict, words-2, cost, or your TOML; may be repeated (default)",
+        "default, sound, autoregressive, strict, words-2, cost, or your TOML; may be repeated (default)",
         action="append",
     ),
     Option(

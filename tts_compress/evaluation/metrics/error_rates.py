@@ -259,7 +259,9 @@ def _doubt(document: Mapping[str, Any]) -> str | None:
     share = rate.get("reference") if isinstance(rate, Mapping) else None
     if not isinstance(share, int | float) or not formatting.is_finite(share):
         return "nothing was judged: the report lacks the word error rate of the reference"
-    return None if share <= MISHEARD_AT_MOST else misheard(share)
+    if share <= MISHEARD_AT_MOST:
+        return None
+    return f"{misheard(share)}; `--gates sound` judges without words"
 
 
 def misheard(share: float) -> str:
