@@ -107,9 +107,13 @@ def test_a_search_goes_on_and_its_recipe_makes_the_same_bytes(
     assert "No format meets the bound of +0.50 points" in capsys.readouterr().out
 
 
-def _point(cost: float, distortion: float, floor_db: float = 0.0) -> Point:
+def _point(cost: float, distortion: float, floor_db: float = 0.0, moment: float = 0.0) -> Point:
     damage = MeasuredDamage(
-        same_noise=0.0, duration_frames=0.0, distortion=distortion, floor_db=floor_db
+        same_noise=0.0,
+        duration_frames=0.0,
+        distortion=distortion,
+        floor_db=floor_db,
+        moment=moment,
     )
     return Point(choice={}, cost=cost, damage=damage)
 
@@ -123,7 +127,7 @@ def test_what_is_within_the_bound_on_damage_is_judged_by_its_cost(
     started._accepts = lambda one: searching.Search._accepts(cast("Any", started), one)
     baseline = SimpleNamespace(words=words, cost=5.0)
     points = [_point(9.0, 0.1), _point(0.5, 0.51), _point(2.0, 0.5), _point(1.0, 0.2)]
-    points.append(_point(0.6, 0.1, floor_db=3.1))
+    points += [_point(0.6, 0.1, floor_db=3.1), _point(0.7, 0.1, moment=0.51)]
     admitted = searching.Search._admitted(cast("Any", started), points, cast("Any", baseline))
     assert [point.cost for point in admitted] == costs
 

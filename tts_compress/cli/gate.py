@@ -33,7 +33,8 @@ COMMAND = Command(
     Option("report", "report.json, or its directory", type=path),
     Option(
         "--gates GATES",
-        "default, sound, autoregressive, strict, words-2, cost, or your TOML; may be repeated (default)",
+        "default, sound, autoregressive, strict, words-2, cost, or your TOML; may be repeated "
+        "(default)",
         action="append",
     ),
     Option(

@@ -90,9 +90,12 @@ class MeasuredDamage(Damage):
     floor_db: float
     """Rise of the floor of pauses, worst octave, decibels."""
 
+    moment: float = 0.0
+    """Damage of the worst moment, in margins of its kind; earlier searches did not measure it."""
+
     def share(self, bound: float) -> float:
-        """Return the largest share that is used of a bound on distortion, pauses or durations."""
-        sound = SoundDamage(distortion=self.distortion, floor_db=self.floor_db)
+        """Return the largest share that is used of a bound on sound or durations."""
+        sound = SoundDamage(distortion=self.distortion, floor_db=self.floor_db, moment=self.moment)
         return max(sound.share(bound), self.duration_frames / _MOST_FRAMES)
 
 
@@ -133,6 +136,7 @@ class GraphComparison:
             duration_frames=self._change(self._open_free(fed), {}),
             distortion=damage.distortion,
             floor_db=damage.floor_db,
+            moment=damage.moment,
         )
 
     def probe(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[Damage]:

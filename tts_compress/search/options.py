@@ -84,8 +84,8 @@ class SearchOptions:
         "bound on distortion before words are judged, 1 is what telephone coding adds, as of "
         "`quantize --quality`: 0.5 is good, 0.25 high",
     )
-    """Largest distortion on the short texts, with pauses within 3 dB and durations within a frame
-    in a hundred symbols."""
+    """Largest distortion on the short texts, and share of the gates' margins that a moment's damage
+    takes; with pauses within 3 dB and durations within a frame in a hundred symbols."""
 
     trials: int = option(48, "--trials TRIALS", "choices to measure")
     judged: int = option(3, "--judge JUDGE", "candidates to evaluate at most")
