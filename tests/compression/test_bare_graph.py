@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.cli import main
 from tts_compress.compression import compress, is_feeds
+from tts_compress.compression.comparison import SpeechComparison, speech
+from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session, run_session
+from tts_compress.progress import Silent
 from tts_compress.recipes.formats import find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
@@ -206,6 +210,29 @@ def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
 def test_voice_wants_texts(tiny: GraphModel, feeds: Path) -> None:
     with pytest.raises(RecipeError, match=r"holds arrays, but .* is a voice, .*calibration set"):
         compress(tiny, "int8", calibration=feeds)
+
+
+def test_the_scale_of_samples_is_no_damage(vocoder: Path, tmp_path: Path) -> None:
+    """Some graphs return samples of 16 bits as real numbers."""
+    graph = onnx.load(vocoder)
+    final = next(node for node in graph.graph.node if "audio" in node.output)
+    final.output[0] = "unscaled"
+    graph.graph.initializer.append(numpy_helper.from_array(np.float32(32768.0), "full_scale"))
+    graph.graph.node.append(make_node("Mul", "unscaled full_scale", "audio"))
+    onnx.save(graph, tmp_path / "loud.onnx")
+    feeds = tmp_path / "feeds.npz"
+    np.savez(feeds, **{f"{i}/mel": _mel(600, i) for i in range(4)})
+    damages = []
+    for path in (vocoder, tmp_path / "loud.onnx"):
+        model = open_model(f"onnx:{path}")
+        assert isinstance(model, OnnxGraph)
+        bench = Workbench(model, find_recipe("onnx", "int8"), calibration=feeds, held_out=1)
+        speak = speech(bench, Job(seed=0, progress=Silent()))
+        assert speak is not None
+        comparison = SpeechComparison(speak, seed=0)
+        damages.append(comparison.damage(bench.conversion(bench.recipe)))
+    assert damages[0].distortion > 0.0
+    assert asdict(damages[1]) == pytest.approx(asdict(damages[0]), rel=0.05)
 
 
 def test_command_line(

@@ -252,12 +252,14 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
         return None
     # Feeds hold the noise, so the original returns the same whatever the seed.
     originals = [first, *outputs(model.graph(), feeds[1:])]
+    # Samples of a bare graph have any scale.
+    peak = max(float(np.nan_to_num(np.abs(sound)).max()) for sound in originals) or 1.0
 
     def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
         sounds = originals[:count]
         if conversion is not None:
             sounds = outputs(convert(conversion), feeds[:count])
-        waves = (sound.ravel().astype(np.float32) for sound in sounds)
+        waves = ((sound.ravel() / peak).astype(np.float32) for sound in sounds)
         return [Audio(samples=wave, sample_rate=_RATE) for wave in waves]
 
     return run
