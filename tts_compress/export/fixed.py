@@ -343,7 +343,8 @@ def _widen_turned(graph: Graph) -> None:
     """
     for node in [node for node in graph.nodes if node.op_type == "ConvTranspose"]:
         weight, maker = node.input[1], graph.producer(node.input[1])
-        if maker is None or maker.op_type != "DequantizeLinear":
+        is_coded = all(n.op_type == "QuantizeLinear" for n in graph.readers(node.output[0]))
+        if is_coded or maker is None or maker.op_type != "DequantizeLinear":
             continue
         codes, axis = graph.constant(maker.input[0]), attribute(maker, "axis", 1)
         scale, *zero = (graph.value(name) for name in maker.input[1:])

@@ -195,6 +195,31 @@ ROUNDED = ".rounded"
 """Suffix of a tensor as an integer kernel reads or returns it; without it the tensor is real."""
 
 
+PASSING = frozenset(
+    [
+        "Expand",
+        "Gather",
+        "Identity",
+        "Pad",
+        "Reshape",
+        "Slice",
+        "Split",
+        "Squeeze",
+        "Tile",
+        "Transpose",
+        "Unsqueeze",
+    ]
+)
+"""Operators that move values of their first input, under the same codes."""
+
+_BOUNDED = {"Sigmoid": (0.0, 1 - 2.0**-16), "Tanh": (-1.0, 1 - 2.0**-15)}
+"""Ranges of what operators can return, as Qualcomm's NPU codes them in 16 bits."""
+
+_HEADROOM = 2.0
+"""Factor of the ranges that calibration saw where codes have 16 bits: a louder text is not cut off,
+for a bit that nobody hears."""
+
+
 def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> list[str]:
     """Return the activations whose ranges static quantization needs, in graph order."""
     chosen = _static(decisions)
@@ -202,7 +227,8 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
     observed: dict[str, None] = {}
     for node in model.graph.node:
         if node.output and node.output[0] in chosen:
-            tensors = [*_activation_inputs(node, chosen[node.output[0]]), node.output[0]]
+            tensors = [*_activation_inputs(node, chosen[node.output[0]])]
+            tensors += [] if node.op_type in PASSING else node.output
             observed |= dict.fromkeys(name for name in tensors if name not in weights)
     return list(observed)
 
@@ -215,24 +241,40 @@ def quantize_statically(
     levels: int = LEVELS,
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
-    chosen = _static(decisions)
-    code_of = {t: Affine.spanning(*r, single=True, levels=levels) for t, r in ranges.items()}
+    chosen, narrow = _static(decisions), levels == LEVELS
+    room = 1.0 if narrow else _HEADROOM
     nodes = [node for node in graph.nodes if node.output and node.output[0] in chosen]
+    made = {name: node for node in nodes for name in node.output}
+    code_of = {
+        name: Affine.spanning(low * room, high * room, single=True, levels=levels)
+        for name, (low, high) in ranges.items()
+    }
     for node in nodes:
         decision, source = chosen[node.output[0]], node.input[0]
+        if node.op_type in PASSING:
+            code_of |= dict.fromkeys(node.output, code_of[source])
+        elif node.op_type in _BOUNDED and not narrow:
+            limits = _BOUNDED[node.op_type]
+            code_of[node.output[0]] = Affine.spanning(*limits, single=True, levels=levels)
         for position, name in enumerate(_activation_inputs(node, decision)):
-            if name not in graph.initializers and name not in chosen:
+            if name in graph.initializers:
+                if not narrow:
+                    graph.replace_input(node, position, _coded_constant(graph, name, levels))
+            elif name not in made:
                 if graph.producer(f"{name}{ROUNDED}") is None:
                     _add_pair(graph, name, code_of[name])
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
             step = code_of[node.output[0]].scale
             _convert_weight(graph, node, decision, code_of[source], codes, step)
-    for node in nodes:
-        output = node.output[0]
-        if output not in graph.outputs:  # the caller gets FP32
+    for output, node in made.items():
+        if output not in graph.outputs:
             graph.redirect(output, f"{output}{ROUNDED}")
             _add_pair(graph, output, code_of[output])
+        elif not narrow:  # in eight bits the caller gets what was not rounded
+            real = graph.fresh(f"{output}.real")
+            graph.rename_output(node, list(node.output).index(output), real)
+            _add_pair(graph, real, code_of[output], output)
 
 
 def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
@@ -240,8 +282,9 @@ def _static(decisions: Sequence[Decision]) -> dict[str, Decision]:
 
 
 def _activation_inputs(node: onnx.NodeProto, decision: Decision) -> list[str]:
-    """Return the activations: all inputs, or the first one if the operator has a weight."""
-    return list(node.input) if decision.weight is None else [node.input[0]]
+    """Return the activations: all inputs, or the first one if others are a weight or places."""
+    has_one = decision.weight is not None or node.op_type in PASSING or node.op_type == "Clip"
+    return [node.input[0]] if has_one else list(node.input)
 
 
 def _convert_weight(
@@ -272,17 +315,41 @@ def _convert_weight(
     graph.replace_input(node, 2, graph.insert("DequantizeLinear", stored, name, axis=0))
 
 
-def _add_pair(graph: Graph, name: str, code: Affine) -> None:
-    """Round a tensor."""
-    narrow, scale = code.levels == LEVELS, np.array(code.scale, np.float32)
-    zero = np.array(code.zero, np.uint8 if narrow else np.uint16)
+def _add_pair(graph: Graph, name: str, code: Affine, rounded: str = "") -> None:
+    """Round a tensor; without a name for what it becomes, it is that of `ROUNDED`."""
+    scale, zero = np.array(code.scale, np.float32), np.array(code.zero, _code_type(code.levels))
     constants = graph.share_constants(name, activation_scale=scale, activation_zero=zero)
-    domain = {}
-    if not narrow and graph.opset() < _OPSET_OF_16_BITS:
-        graph.require_opset(CONTRIB, 1)
-        domain = {"domain": CONTRIB}
+    domain = _domain(graph, code.levels)
     stored = graph.insert("QuantizeLinear", [name, *constants], f"{name}.quantized", **domain)
-    graph.insert("DequantizeLinear", [stored, *constants], f"{name}{ROUNDED}", **domain)
+    graph.insert("DequantizeLinear", [stored, *constants], rounded or f"{name}{ROUNDED}", **domain)
+
+
+def _coded_constant(graph: Graph, name: str, levels: int) -> str:
+    """Return a constant as the real numbers of its codes."""
+    wide, value = f"{name}{ROUNDED}", graph.value(name).astype(np.float64)
+    if graph.producer(wide) is None:
+        code = Affine.spanning(float(value.min()), float(value.max()), single=True, levels=levels)
+        rounded = np.rint(value / code.scale + code.zero).clip(0, levels)
+        constants = graph.add_constants(
+            name,
+            codes=rounded.astype(_code_type(levels)),
+            scale=np.array(code.scale, np.float32),
+            zero=np.array(code.zero, _code_type(levels)),
+        )
+        graph.insert("DequantizeLinear", constants, wide, **_domain(graph, levels))
+    return wide
+
+
+def _code_type(levels: int) -> type[np.uint8 | np.uint16]:
+    return np.uint8 if levels == LEVELS else np.uint16
+
+
+def _domain(graph: Graph, levels: int) -> dict[str, str]:
+    """Return the domain of the operators that round to so many levels, where it is not ONNX's."""
+    if levels == LEVELS or graph.opset() >= _OPSET_OF_16_BITS:
+        return {}
+    graph.require_opset(CONTRIB, 1)
+    return {"domain": CONTRIB}
 
 
 def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
