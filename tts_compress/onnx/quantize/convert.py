@@ -31,7 +31,7 @@ from tts_compress.onnx.quantize.gptq import Moments, choose_codes, is_asked
 from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
 from tts_compress.onnx.quantize.sixteen_bits import cover_sound
-from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.rewrite import drop_neutral, rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.rewrite.plain_forms import split_fused
 from tts_compress.onnx.session import Feeds
@@ -283,6 +283,8 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
     graph = Graph(prepare(widen_halves(model)))
     split_fused(graph)
     split_gemms(graph)
+    if form == "qdq16" and batch_one:
+        drop_neutral(graph)  # masks of an utterance's length would be read throughout
     graph.infer_types()  # it drops what nothing reads, of which nothing is decided
     if form == "qoperator":
         rewrite(graph, batch_one=batch_one)
