@@ -24,7 +24,7 @@ from tts_compress.recipes.formats import Activations, Weights
 _LAYERS = frozenset({"Conv", "ConvTranspose", "MatMul"})
 
 _CODED = PASSING | {
-    *("Abs", "Add", "Clip", "Concat", "Cos", "Div", "Elu", "LeakyRelu", "Max", "Min", "Mul", "Neg"),
+    *("Abs", "Add", "Clip", "Concat", "Cos", "Div", "Elu", "LeakyRelu", "Max", "Min", "Mul"),
     *("Relu", "Sigmoid", "Sin", "Sub", "Tanh"),
 }
 """Operators without weights that Qualcomm's NPU computes on codes of 16 bits, each 70 dB or more
@@ -44,10 +44,9 @@ def cover_sound(graph: Graph, decisions: Sequence[Decision], calls: Calls) -> li
         decision = by_output.get(node.output[0])
         if node.output[0] in sound:
             decision = _coded(graph, node, decision, real)
-        if decision is not None:
-            covered.append(decision)
-            if decision.weight and decision.activations != Activations.STATIC:
+            if decision and decision.weight and decision.activations != Activations.STATIC:
                 real.update(node.output)
+        covered += [decision] if decision else []
     return covered
 
 
