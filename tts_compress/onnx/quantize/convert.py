@@ -30,7 +30,7 @@ from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.gptq import Moments, choose_codes, is_asked
 from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
-from tts_compress.onnx.quantize.sixteen_bits import cover_sound
+from tts_compress.onnx.quantize.sixteen_bits import local_tensors
 from tts_compress.onnx.rewrite import drop_neutral, rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.rewrite.plain_forms import split_fused
@@ -42,7 +42,6 @@ from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
-_STATIC = {"Conv", "ConvTranspose", "MatMul"}
 
 _HEADROOM = 1.5
 """Range of a channel over the one that was observed. Other texts, and other languages, exceed what
@@ -186,14 +185,15 @@ def prepare_conversion(
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
     _refuse_codes(model)
-    decisions = decide(model, recipe, lengths)
+    sound = frozenset[str]()
+    if recipe.format == "qdq16" and calls is not None:
+        sound = local_tensors(graph, calls.feeds())
+    decisions = decide(model, recipe, lengths, sound=sound)
     observed = Observed(graph, progress)
     ranges: dict[str, Range] = {}
     chosen: dict[str, Chosen] = {}
     if recipe.calibration is not None:
         assert calls is not None
-        if recipe.format == "qdq16":
-            decisions = cover_sound(graph, decisions, calls)
         make_residuals_float(graph, decisions, recipe)
         if recipe.calibration.equalize:
             report_status(progress, STAGE, "equalize channels")
@@ -249,10 +249,8 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
     asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
     if conversion.form == "qdq16":  # no kernel sums products in 16 bits, or makes phases
-        static = conversion.static
-        asked = [
-            replace(d, activations=Activations.NONE) if d.output in static else d for d in asked
-        ]
+        static, none = conversion.static, Activations.NONE
+        asked = [replace(d, activations=none) if d.output in static else d for d in asked]
     chosen = Observed(graph, progress, by_channel=channels).find_codes(asked, calls)
     report_status(progress, STAGE, "convert and compare")
     return replace(conversion, chosen={**conversion.chosen, **chosen})
@@ -356,10 +354,10 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
         elif weight.data_type in _STORED:
             stored = _STORED[weight.data_type]
             arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
-            operator = (
-                "Conv" if arithmetic == "static" and node.op_type != "MatMul" else node.op_type
-            )
-            counts[f"{operator} {stored}/{arithmetic}"] += 1
+            kind = node.op_type
+            if arithmetic == "static" and kind == "ConvTranspose":
+                kind = "Conv"  # as decisions are counted
+            counts[f"{kind} {stored}/{arithmetic}"] += 1
     return counts
 
 
@@ -403,4 +401,4 @@ def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rou
     # reads what was dequantized too, but nobody quantized it just before.
     pair = weights.producer(source.input[0])
     rounded = is_rounded and pair is not None and pair.op_type == "QuantizeLinear"
-    return "static" if rounded and node.op_type in _STATIC else "none"
+    return "static" if rounded and node.op_type in {"Conv", "ConvTranspose", "MatMul"} else "none"

@@ -45,6 +45,24 @@ _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 
 _ACTIVATIONS = frozenset({"LeakyRelu", "Relu"})
 
+PASSING = frozenset(
+    {
+        *("Clip", "Expand", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that pass values of their first input on, under the same codes."""
+
+_IN_16_BITS = PASSING | {
+    *("Abs", "Add", "Concat", "Cos", "Div", "Elu", "LeakyRelu", "Max", "Min", "Mul", "Relu"),
+    *("Sigmoid", "Sin", "Sub", "Tanh"),
+}
+"""Operators without weights that Qualcomm's NPU computes on codes of 16 bits, 70 dB or more from
+FP32 in its simulator. It lacks `Erf`; `Pow`, `Softplus`, `Sqrt` and products of two computed
+tensors are worse there, and behind exponentials most codes are for the loudest."""
+
+_CODES = Rule(match="*", weights=Weights.INT8, activations=Activations.STATIC)
+
 _NARROWEST, _MEASURED_KERNEL = 16, 3
 """Channels and kernel from which on integers are faster in onnxruntime's own operators: two
 residual blocks of 16 channels take 0.58 of FP32's time, of 8 channels 1.09 (x86 with VNNI, one
@@ -110,8 +128,16 @@ def decide(
     lengths: Collection[str] = frozenset(),
     *,
     may_keep_all: bool = False,
+    sound: Collection[str] = frozenset(),
 ) -> list[Decision]:
     """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Args:
+        model: The graph.
+        recipe: Decides by module.
+        lengths: Outputs of the graph that decide durations.
+        may_keep_all: Allow that nothing is compressed.
+        sound: Tensors that get codes of 16 bits wherever no rule has them in FP32.
 
     Raises:
         QuantizationError: Nothing is compressed, and `may_keep_all` is False.
@@ -120,12 +146,24 @@ def decide(
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
     phases = phase_outputs(graph)
-    every = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
-    decisions = [decision for decision in every if decision is not None]
+    coded = frozenset(sound) - phases
+    every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
+    decisions = _apart(graph, [decision for decision in every if decision is not None], coded)
     if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions
+
+
+def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> list[Decision]:
+    """Return decisions without those on operators that read what layers in FP32 make of codes.
+
+    Between codes onnxruntime would round the weights of such layers itself.
+    """
+    layers = (d for d in decisions if d.weight and d.output in coded)
+    real = {d.output for d in layers if d.activations != Activations.STATIC}
+    nodes = {node.output[0]: node for node in graph.nodes}
+    return [d for d in decisions if d.weight or real.isdisjoint(nodes[d.output].input)]
 
 
 def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str:
@@ -192,11 +230,12 @@ def _decide_one(
     recipe: Recipe,
     durations: Collection[str],
     phases: Collection[str],
+    coded: Collection[str],
 ) -> Decision | None:
     weights, output = _weights(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
-    if not weights and not (node.op_type in _ELEMENTWISE and is_sound):
+    if not weights and not (node.op_type in _ELEMENTWISE and is_sound) and output not in coded:
         return None
     module = module_of(node, graph.initializers.keys())
     decides = bool(weights) and output in durations
@@ -207,6 +246,9 @@ def _decide_one(
     is_phase = output in phases and rule is not None and rule.activations == Activations.FLOAT16
     if rule and (is_phase or rule.excludes(module) or not _is_convertible(graph, node, weights)):
         rule = None
+    if output in coded and _gets_codes(graph, node, weights, rule):
+        is_kept = any(r.excludes(module) or r.weights == Weights.FLOAT32 for r in covering)
+        rule = None if rule is None and is_kept else _CODES
     if not weights and rule is None:
         return None
     rule = rule or Rule(match="*")
@@ -224,6 +266,19 @@ def _decide_one(
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
     )
+
+
+def _gets_codes(
+    graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto], rule: Rule | None
+) -> bool:
+    """Return True for an operator that can have codes of 16 bits, and has no other form yet."""
+    if rule and (rule.weights, rule.activations) != (Weights.INT8, Activations.NONE):
+        return False
+    if weights:
+        kinds = _SUPPORTED[Activations.FLOAT16]
+        return node.op_type in kinds and _is_convertible(graph, node, weights)
+    divides = node.op_type == "Div" and graph.constant(node.input[1]) is None
+    return node.op_type in _IN_16_BITS and not divides
 
 
 def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:
