@@ -289,7 +289,8 @@ def _code_type(graph: Graph, tensor: str) -> str:
     if maker is None or maker.op_type != "DequantizeLinear":
         return "float32"
     zero = graph.constant(maker.input[2]) if len(maker.input) > 2 else None
-    return "float32" if zero is not None and zero.itemsize > 1 else "uint8"
+    kind = np.dtype(np.uint8) if zero is None else zero.dtype
+    return "float32" if kind.itemsize > 1 else str(kind)
 
 
 def _mask(field: Field, tensor: str, stage: Stage, frames: int, dtype: str) -> Mask:
@@ -315,7 +316,7 @@ def _masked(graph: Graph, tensor: str, name: str, mask: Mask, channels: int) -> 
     if maker is None or maker.op_type != "DequantizeLinear":
         return graph.add("Mul", [tensor, _expanded(graph, name, mask, channels)], [masked])
     zero = np.array(0, np.uint16 if is_wide else mask.dtype)
-    # With 1 as the code of 1, of 16 bits, Qualcomm's NPU keeps ten bits of the product.
+    # With 1 as the code of 1, of 16 bits, Qualcomm's NPU keeps about ten bits.
     scale = np.array(1 / 65_535 if is_wide else 1, np.float32)
     ones = graph.share_constants(f"tts_compress.mask.{zero.dtype}", scale=scale, zero=zero)
     steps, domain = maker.input[1:], maker.domain
@@ -347,9 +348,12 @@ def _widen_turned(graph: Graph) -> None:
     `DequantizeLinear` to the CPU.
     """
     for node in [node for node in graph.nodes if node.op_type == "ConvTranspose"]:
-        weight, maker = node.input[1], graph.producer(node.input[1])
-        is_coded = all(n.op_type == "QuantizeLinear" for n in graph.readers(node.output[0]))
-        if is_coded or maker is None or maker.op_type != "DequantizeLinear":
+        weight, makers = node.input[1], [graph.producer(name) for name in node.input]
+        maker, kinds = makers[1], {each and each.op_type for each in makers}
+        readers = {reader.op_type for reader in graph.readers(node.output[0])}
+        if (kinds, readers) == ({"DequantizeLinear"}, {"QuantizeLinear"}):
+            continue  # all in codes
+        if maker is None or maker.op_type != "DequantizeLinear":
             continue
         codes, axis = graph.constant(maker.input[0]), attribute(maker, "axis", 1)
         scale, *zero = (graph.value(name) for name in maker.input[1:])

@@ -225,20 +225,20 @@ def quantize_statically(
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen, narrow = _static(decisions), levels == LEVELS
     nodes = [node for node in graph.nodes if node.output and node.output[0] in chosen]
-    made = {name: node for node in nodes for name in node.output}
+    makers = {name: node for node in nodes for name in node.output}
     limits = dict(ranges) if narrow else _wide_ranges(graph, nodes, chosen, ranges)
     code_of = {t: Affine.spanning(*r, single=True, levels=levels) for t, r in limits.items()}
     for node in nodes:
         decision, source = chosen[node.output[0]], node.input[0]
         for position, name in enumerate(_activation_inputs(node, decision)):
-            if name in code_of and name not in made:
+            if name in code_of and name not in makers:
                 if graph.producer(f"{name}{ROUNDED}") is None:
                     _add_pair(graph, name, code_of[name])
                 graph.replace_input(node, position, f"{name}{ROUNDED}")
         if decision.weight is not None:
             step = code_of[node.output[0]].scale
             _convert_weight(graph, node, decision, code_of[source], codes, step)
-    for output, node in made.items():
+    for output, node in makers.items():
         if output not in graph.outputs:
             graph.redirect(output, f"{output}{ROUNDED}")
             _add_pair(graph, output, code_of[output])
