@@ -127,7 +127,7 @@ def test_all_that_has_sixteen_bits_is_between_codes(finer: Any, tmp_path: Path) 
     nodes = [node for node in graph.nodes if node.op_type in kinds]
     assert {node.op_type for node in nodes} == kinds
     for node in nodes:
-        reads = [graph.producer(name) for name in node.input if name not in graph.initializers]
+        reads = map(graph.producer, node.input[: 1 if node.op_type == "Slice" else None])
         assert {maker and maker.op_type for maker in reads} == {"DequantizeLinear"}, node.name
         readers = {reader.op_type for name in node.output for reader in graph.readers(name)}
         assert readers == {"QuantizeLinear"}, node.name

@@ -121,3 +121,11 @@ def test_a_layer_in_fp32_is_not_between_codes() -> None:
 
 def test_without_two_lengths_only_rules_decide() -> None:
     assert _static(_prepared({"match": "up"}, steps=(20, 20))) == {"Conv"}
+
+
+def test_rules_on_layers_leave_products_without_weights() -> None:
+    nodes = [make_node("MatMul", "x y", "z"), make_node("Relu", "z", "r")]
+    model = make_model(nodes, {"x": [4, 4], "y": [4, 4]}, {"r": [4, 4]})
+    rule = {"activations": "dynamic", "operators": ("MatMul",)}
+    decisions = decide(model, make_recipe(rule), sound={"z", "r"}, may_keep_all=True)
+    assert [decision.operator for decision in decisions] == ["Relu"]

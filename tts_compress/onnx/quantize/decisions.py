@@ -22,7 +22,7 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.precision import duration_outputs, phase_outputs
+from tts_compress.onnx.precision import duration_outputs, length_outputs, phase_outputs
 from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
@@ -137,7 +137,7 @@ def decide(
         recipe: Decides by module.
         lengths: Outputs of the graph that decide durations.
         may_keep_all: Allow that nothing is compressed.
-        sound: Tensors that get codes of 16 bits wherever no rule has them in FP32.
+        sound: Tensors that get codes of 16 bits where neither rules nor lengths want FP32.
 
     Raises:
         QuantizationError: Nothing is compressed, and `may_keep_all` is False.
@@ -146,7 +146,7 @@ def decide(
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
     phases = phase_outputs(graph)
-    coded = frozenset(sound) - phases
+    coded = frozenset(sound) - phases - length_outputs(model, lengths)
     every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
     decisions = _apart(graph, [decision for decision in every if decision is not None], coded)
     if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):
@@ -235,14 +235,16 @@ def _decide_one(
     weights, output = _weights(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
-    if not weights and not (node.op_type in _ELEMENTWISE and is_sound) and output not in coded:
+    is_ruled = bool(weights) or (node.op_type in _ELEMENTWISE and is_sound)
+    if not is_ruled and output not in coded:
         return None
     module = module_of(node, graph.initializers.keys())
     decides = bool(weights) and output in durations
     kind, rules = node.op_type, recipe.component
     covering = [r for r in rules if r.covers(module, kind, decides_durations=decides)]
     # If a rule's technique cannot be applied, the next rule decides.
-    rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weights)), None)
+    usable = (r for r in covering if is_ruled and _applies(r, recipe.format, graph, node, weights))
+    rule = next(usable, None)
     is_phase = output in phases and rule is not None and rule.activations == Activations.FLOAT16
     if rule and (is_phase or rule.excludes(module) or not _is_convertible(graph, node, weights)):
         rule = None
