@@ -341,7 +341,9 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
     calibrated INT8 activations.
     """
     weights = WeightFinder(model.graph)
-    rounded = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    rounding = (node for node in model.graph.node if node.op_type == "QuantizeLinear")
+    rounded = {node.input[0]: types.get(node.input[-1], TensorProto.UINT8) for node in rounding}
     counts: Counter[str] = Counter()
     for node in model.graph.node:
         weight = weights.find(node)
@@ -353,7 +355,7 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
             counts[f"{operator} {stored}/{arithmetic}"] += 1
         elif weight.data_type in _STORED:
             stored = _STORED[weight.data_type]
-            arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
+            arithmetic = _arithmetic(node, stored, weights, rounded.get(node.output[0]))
             kind = node.op_type
             if arithmetic == "static" and kind == "ConvTranspose":
                 kind = "Conv"  # as decisions are counted
@@ -391,7 +393,8 @@ def count_fused(model: onnx.ModelProto) -> int:
     return sum(node.op_type in _FUSED for node in optimized.graph.node)
 
 
-def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rounded: bool) -> str:
+def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, codes: int | None) -> str:
+    """Return the arithmetic of a layer whose result is rounded to codes of a type, or is not."""
     if stored == "float16" and node.op_type != "Gather":
         return "none" if weights.is_widened(node) else "float16"
     source = weights.producer(node.input[0])
@@ -400,5 +403,8 @@ def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rou
     # The portable form rounds what flows in and what flows out. A neighbour of a region on codes
     # reads what was dequantized too, but nobody quantized it just before.
     pair = weights.producer(source.input[0])
-    rounded = is_rounded and pair is not None and pair.op_type == "QuantizeLinear"
-    return "static" if rounded and node.op_type in {"Conv", "ConvTranspose", "MatMul"} else "none"
+    rounded = codes is not None and pair is not None and pair.op_type == "QuantizeLinear"
+    # In 16 bits upsampling has codes; otherwise at most its neighbours and its weights have some.
+    is_wide = codes == TensorProto.UINT16 and all(map(weights.producer, node.input))
+    kinds = {"Conv", "MatMul"} | ({"ConvTranspose"} if is_wide else set())
+    return "static" if rounded and node.op_type in kinds else "none"
