@@ -92,7 +92,7 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
     print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
     processor, narrow, wide = (np.mean(distances[form]) for form in runs)
     assert narrow > processor - 1.5
-    assert wide > narrow + 6
+    assert wide > narrow + 4  # where the flow has codes, too
 
 
 @pytest.mark.slow
@@ -112,7 +112,10 @@ def test_simulators_of_npus_say_what_processors_do(
     tmp_path: Path,
     request: pytest.FixtureRequest,
 ) -> None:
-    """They compute FP32 in FP16, and codes in integers: the energies of both errors add up."""
+    """They compute FP32 in FP16, and codes in integers: the energies of both errors add up.
+
+    Where everything has codes, of 16 bits, there is nothing in FP16.
+    """
     original = _original(name, request)
     recipe, runs = find_recipe(original.family, "int8"), dict[str, tuple[Stage, _Run]]()
     for form in forms:
@@ -130,6 +133,7 @@ def test_simulators_of_npus_say_what_processors_do(
     halves = distances["fp32 in the simulator"]
     assert min(halves) > 25
     for form in forms[1:]:
-        errors = [10 ** (-np.array(snr) / 10) for snr in (halves, distances[form])]
+        real = [halves] if form == "qdq" else []
+        errors = [10 ** (-np.array(snr) / 10) for snr in (*real, distances[form])]
         expected = -10 * np.log10(np.sum(errors, axis=0))
         assert np.mean(expected - distances[f"{form} in the simulator"]) < 1.5

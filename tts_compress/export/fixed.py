@@ -284,12 +284,13 @@ def _fixed(part: onnx.ModelProto, stage: Stage, field: Field, frames: int, spec:
 
 
 def _code_type(graph: Graph, tensor: str) -> str:
-    """Return the type of the codes that a tensor was made of; `float32` where it was of none."""
+    """Return the type of a tensor's mask: that of its codes, `float32` for none and for 16 bits."""
     maker = graph.producer(tensor)
     if maker is None or maker.op_type != "DequantizeLinear":
         return "float32"
     zero = graph.constant(maker.input[2]) if len(maker.input) > 2 else None
-    return "uint8" if zero is None else str(zero.dtype)
+    kind = np.dtype(np.uint8) if zero is None else zero.dtype
+    return "float32" if kind.itemsize > 1 else str(kind)
 
 
 def _mask(field: Field, tensor: str, stage: Stage, frames: int, dtype: str) -> Mask:
@@ -311,13 +312,18 @@ def _masked(graph: Graph, tensor: str, name: str, mask: Mask, channels: int) -> 
     masked = f"{tensor}/masked"
     if graph.producer(masked) is not None:
         return masked
-    maker, dtype = graph.producer(tensor), mask.dtype
-    if maker is None or dtype == "float32":
+    maker, is_wide = graph.producer(tensor), mask.dtype == "float32"
+    if maker is None or maker.op_type != "DequantizeLinear":
         return graph.add("Mul", [tensor, _expanded(graph, name, mask, channels)], [masked])
-    scale, zero = np.array(1.0, np.float32), np.array(0, dtype)
-    ones = graph.share_constants(f"tts_compress.mask.{dtype}", scale=scale, zero=zero)
+    zero = np.array(0, np.uint16 if is_wide else mask.dtype)
+    # With 1 as the code of 1, of 16 bits, Qualcomm's NPU keeps about ten bits.
+    scale = np.array(1 / 65_535 if is_wide else 1, np.float32)
+    ones = graph.share_constants(f"tts_compress.mask.{zero.dtype}", scale=scale, zero=zero)
     steps, domain = maker.input[1:], maker.domain
-    real = graph.make("DequantizeLinear", [name, *ones], f"{masked}/mask", domain=domain)
+    if is_wide and graph.producer(f"{name}/codes") is None:
+        graph.add("QuantizeLinear", [name, *ones], [f"{name}/codes"], domain=domain)
+    source = f"{name}/codes" if is_wide else name
+    real = graph.make("DequantizeLinear", [source, *ones], f"{masked}/mask", domain=domain)
     product = graph.make("Mul", [tensor, real], f"{masked}/product")
     codes = graph.make("QuantizeLinear", [product, *steps], f"{masked}/codes", domain=domain)
     attributes = copy_attributes(maker) | {"domain": domain}
@@ -342,7 +348,11 @@ def _widen_turned(graph: Graph) -> None:
     `DequantizeLinear` to the CPU.
     """
     for node in [node for node in graph.nodes if node.op_type == "ConvTranspose"]:
-        weight, maker = node.input[1], graph.producer(node.input[1])
+        weight, makers = node.input[1], [graph.producer(name) for name in node.input]
+        maker, kinds = makers[1], {each and each.op_type for each in makers}
+        readers = {reader.op_type for reader in graph.readers(node.output[0])}
+        if (kinds, readers) == ({"DequantizeLinear"}, {"QuantizeLinear"}):
+            continue  # all in codes
         if maker is None or maker.op_type != "DequantizeLinear":
             continue
         codes, axis = graph.constant(maker.input[0]), attribute(maker, "axis", 1)

@@ -27,11 +27,7 @@ from tts_compress.models.speakers import primary_language
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare
-from tts_compress.onnx.rewrite.eliminate_identity import (
-    drop_masks,
-    eliminate_identity,
-    single_utterance,
-)
+from tts_compress.onnx.rewrite import drop_neutral
 from tts_compress.onnx.rewrite.expansion import gather_frames
 from tts_compress.onnx.session import SHARED, Feeds, input_names, run_session, share_arena
 from tts_compress.onnx.stages import Stage, StagedGraph, cut_graph
@@ -238,9 +234,7 @@ def prepare_part(
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
     if original:
         graph = Graph(prepare(model))
-        for step in (single_utterance, drop_masks, eliminate_identity):
-            step(graph)
-            graph.sweep()
+        drop_neutral(graph)
         model = graph.finish()
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]

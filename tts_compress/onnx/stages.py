@@ -256,7 +256,15 @@ def _choose(field: Field, costs: Sequence[float]) -> list[int]:
 def _sides(field: Field, start: int, end: int) -> tuple[str, ...]:
     """Return the tensors without time that the operators between two cuts read."""
     read = set[str]().union(*map(tensors_read, field.between(start, end)))
-    return tuple(sorted(field.sides & read))
+    return tuple(sorted({_real(field.graph, name) for name in field.sides & read}))
+
+
+def _real(graph: Graph, tensor: str) -> str:
+    """Return the tensor that a rounded one is made of, so that a stage rounds it itself."""
+    maker = graph.producer(tensor)
+    while maker is not None and maker.op_type in {"DequantizeLinear", "QuantizeLinear"}:
+        tensor, maker = maker.input[0], graph.producer(maker.input[0])
+    return tensor
 
 
 def _encoder(model: onnx.ModelProto, field: Field, path: Sequence[int]) -> onnx.ModelProto | None:
@@ -271,7 +279,7 @@ def _stages(
     model: onnx.ModelProto, field: Field, path: Sequence[int], spec: str
 ) -> Iterator[tuple[Stage, onnx.ModelProto]]:
     names = [name for number in path for name in field.cuts[number][0]]
-    types = _types(model, [*names, *field.sides], spec)
+    types = _types(model, [*names, *(_real(field.graph, name) for name in field.sides)], spec)
     for earlier, number in pairwise(path):
         (start,), ends = field.cuts[earlier][0], field.cuts[number][0]
         context = field.margins(earlier, number)

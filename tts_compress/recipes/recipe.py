@@ -39,8 +39,9 @@ from tts_compress.recipes.formats import (
 Format: TypeAlias = Literal["qdq", "qdq16", "qoperator"]
 """Forms of `static` in an ONNX graph: `qdq` puts quantize-dequantize pairs around standard
 operators, which every runtime reads; `qdq16` does so with activations in 16 bits, which NPUs
-multiply with weights in 8 and CPUs compute in FP32; `qoperator` uses onnxruntime's own integer
-operators with nothing between them, which is faster there and runs nowhere else."""
+multiply with weights in 8 and CPUs compute in FP32, and around all else that is local in time;
+`qoperator` uses onnxruntime's own integer operators with nothing between them, which is faster
+there and runs nowhere else."""
 
 _ARITHMETIC = {
     Weights.FLOAT32: (Activations.NONE,),

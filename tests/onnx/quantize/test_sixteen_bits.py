@@ -1,4 +1,6 @@
-"""Activations in 16 bits are rounded by operators that the graph's operator set has."""
+"""Activations in 16 bits: everything local in time has codes, by operators that the graph has."""
+
+from typing import Any
 
 import numpy as np
 import onnx
@@ -8,8 +10,13 @@ from tests.graphs import make_model, make_node, run_model
 from tests.measures import snr_db
 from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.quantize.convert import Conversion, convert
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.quantize.collect import Calls
+from tts_compress.onnx.quantize.convert import Conversion, convert, prepare_conversion
 from tts_compress.onnx.quantize.decisions import decide
+from tts_compress.progress import Silent
+from tts_compress.recipes.formats import Observer
+from tts_compress.recipes.recipe import Calibration
 
 
 def _convolution(opset: int, smallest: float = 1.0) -> onnx.ModelProto:
@@ -48,3 +55,77 @@ def test_a_bias_without_a_code_is_refused() -> None:
     """Its step is that of the products: with weights near zero its code is beyond 32 bits."""
     with pytest.raises(QuantizationError, match="a bias of '/a/Conv' has no code"):
         _converted(_convolution(17, smallest=1e-9))
+
+
+def _vocoder() -> onnx.ModelProto:
+    """Return a stage that doubles time, and a last convolution."""
+    random = np.random.default_rng(0)
+    sizes = {"a": (8, 8, 3), "up": (8, 4, 4), "last": (1, 4, 3)}
+    weights = {name: 0.2 * random.standard_normal(size) for name, size in sizes.items()}
+    nodes = [
+        make_node("Conv", "x a", "h", "/a/Conv", pads=[1, 1]),
+        make_node("Add", "h x", "sum"),
+        make_node("Div", "sum three", "mean"),
+        make_node("ConvTranspose", "mean up", "wide", "/up/ConvTranspose", strides=[2]),
+        make_node("LeakyRelu", "wide", "leaky"),
+        make_node("Slice", "leaky begin end axis", "cut"),
+        make_node("Conv", "cut last", "post", "/last/Conv"),
+        make_node("Tanh", "post", "y"),
+    ]
+    places = {"begin": np.array([1]), "end": np.array([-1]), "axis": np.array([2])}
+    weights |= {"three": np.array(3.0)}
+    return make_model(nodes, {"x": [1, 8, "T"]}, {"y": [1, 1, "S"]}, weights | places)
+
+
+def _feeds(steps: int, loudness: float = 1.0) -> dict[str, Any]:
+    values = np.random.default_rng(steps).uniform(-loudness, loudness, (1, 8, steps))
+    return {"x": values.astype(np.float32)}
+
+
+def _prepared(*rules: dict[str, Any], steps: tuple[int, int] = (20, 40)) -> Conversion:
+    rules = ({"match": "a", "activations": "static"}, *rules)
+    recipe = make_recipe(*rules, format="qdq16", calibration=Calibration(observer=Observer.MINMAX))
+    calls = Calls(lambda: map(_feeds, steps), 2)
+    return prepare_conversion(_vocoder, recipe, calls, batch_one=False, progress=Silent())
+
+
+def _static(conversion: Conversion) -> set[str]:
+    return {d.operator for d in conversion.decisions if d.activations == "static"}
+
+
+def test_everything_local_in_time_has_codes() -> None:
+    """Also layers that no rule has in integers; an input louder than calibration's is kept."""
+    conversion = _prepared({"match": "up"})
+    every = {node.op_type for node in _vocoder().graph.node}
+    assert _static(conversion) == every
+    finished = convert(conversion)
+    graph = Graph(finished)
+    for node in (node for node in graph.nodes if node.op_type in every):
+        makers = {maker and maker.op_type for maker in map(graph.producer, node.input[:2])}
+        assert makers <= {"DequantizeLinear", None}, node.name
+        assert {n.op_type for n in graph.readers(node.output[0])} == {"QuantizeLinear"}, node.name
+    last = graph.producer("y")
+    assert last is not None
+    assert graph.scalar(last.input[1]) == 2**-15
+    louder = _feeds(30, 1.5)
+    assert snr_db(run_model(_vocoder(), louder)[0], run_model(finished, louder)[0]) > 35
+
+
+def test_a_layer_in_fp32_is_not_between_codes() -> None:
+    """Otherwise onnxruntime would round its weights itself."""
+    kept = _prepared({"match": "up"}, {"match": "*", "exclude": ("last",)})
+    assert kept.counts["Conv float32/none"] == 1
+    assert "Tanh" not in _static(kept)
+    assert "LeakyRelu" in _static(kept)
+
+
+def test_without_two_lengths_only_rules_decide() -> None:
+    assert _static(_prepared({"match": "up"}, steps=(20, 20))) == {"Conv"}
+
+
+def test_rules_on_layers_leave_products_without_weights() -> None:
+    nodes = [make_node("MatMul", "x y", "z"), make_node("Relu", "z", "r")]
+    model = make_model(nodes, {"x": [4, 4], "y": [4, 4]}, {"r": [4, 4]})
+    rule = {"activations": "dynamic", "operators": ("MatMul",)}
+    decisions = decide(model, make_recipe(rule), sound={"z", "r"}, may_keep_all=True)
+    assert [decision.operator for decision in decisions] == ["Relu"]

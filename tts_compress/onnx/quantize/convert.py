@@ -30,7 +30,8 @@ from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.gptq import Moments, choose_codes, is_asked
 from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
-from tts_compress.onnx.rewrite import rewrite
+from tts_compress.onnx.quantize.sixteen_bits import local_tensors
+from tts_compress.onnx.rewrite import drop_neutral, rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.rewrite.plain_forms import split_fused
 from tts_compress.onnx.session import Feeds
@@ -184,7 +185,10 @@ def prepare_conversion(
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
     _refuse_codes(model)
-    decisions = decide(model, recipe, lengths)
+    sound = frozenset[str]()
+    if recipe.format == "qdq16" and calls is not None:
+        sound = local_tensors(graph, calls.feeds())
+    decisions = decide(model, recipe, lengths, sound=sound)
     observed = Observed(graph, progress)
     ranges: dict[str, Range] = {}
     chosen: dict[str, Chosen] = {}
@@ -244,6 +248,9 @@ def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) 
     """
     graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
     asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
+    if conversion.form == "qdq16":  # no kernel sums products in 16 bits, or makes phases
+        static, none = conversion.static, Activations.NONE
+        asked = [replace(d, activations=none) if d.output in static else d for d in asked]
     chosen = Observed(graph, progress, by_channel=channels).find_codes(asked, calls)
     report_status(progress, STAGE, "convert and compare")
     return replace(conversion, chosen={**conversion.chosen, **chosen})
@@ -274,6 +281,8 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
     graph = Graph(prepare(widen_halves(model)))
     split_fused(graph)
     split_gemms(graph)
+    if form == "qdq16" and batch_one:
+        drop_neutral(graph)  # masks of an utterance's length would be read throughout
     graph.infer_types()  # it drops what nothing reads, of which nothing is decided
     if form == "qoperator":
         rewrite(graph, batch_one=batch_one)
@@ -332,7 +341,9 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
     calibrated INT8 activations.
     """
     weights = WeightFinder(model.graph)
-    rounded = {node.input[0] for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    types = {tensor.name: tensor.data_type for tensor in model.graph.initializer}
+    rounding = (node for node in model.graph.node if node.op_type == "QuantizeLinear")
+    rounded = {node.input[0]: types.get(node.input[-1], TensorProto.UINT8) for node in rounding}
     counts: Counter[str] = Counter()
     for node in model.graph.node:
         weight = weights.find(node)
@@ -344,8 +355,11 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
             counts[f"{operator} {stored}/{arithmetic}"] += 1
         elif weight.data_type in _STORED:
             stored = _STORED[weight.data_type]
-            arithmetic = _arithmetic(node, stored, weights, node.output[0] in rounded)
-            counts[f"{node.op_type} {stored}/{arithmetic}"] += 1
+            arithmetic = _arithmetic(node, stored, weights, rounded.get(node.output[0]))
+            kind = node.op_type
+            if arithmetic == "static" and kind == "ConvTranspose":
+                kind = "Conv"  # as decisions are counted
+            counts[f"{kind} {stored}/{arithmetic}"] += 1
     return counts
 
 
@@ -379,7 +393,8 @@ def count_fused(model: onnx.ModelProto) -> int:
     return sum(node.op_type in _FUSED for node in optimized.graph.node)
 
 
-def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rounded: bool) -> str:
+def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, codes: int | None) -> str:
+    """Return the arithmetic of a layer whose result is rounded to codes of a type, or is not."""
     if stored == "float16" and node.op_type != "Gather":
         return "none" if weights.is_widened(node) else "float16"
     source = weights.producer(node.input[0])
@@ -388,5 +403,8 @@ def _arithmetic(node: onnx.NodeProto, stored: str, weights: WeightFinder, is_rou
     # The portable form rounds what flows in and what flows out. A neighbour of a region on codes
     # reads what was dequantized too, but nobody quantized it just before.
     pair = weights.producer(source.input[0])
-    rounded = is_rounded and pair is not None and pair.op_type == "QuantizeLinear"
-    return "static" if rounded and node.op_type in {"Conv", "MatMul"} else "none"
+    rounded = codes is not None and pair is not None and pair.op_type == "QuantizeLinear"
+    # In 16 bits upsampling has codes; otherwise at most its neighbours and its weights have some.
+    is_wide = codes == TensorProto.UINT16 and all(map(weights.producer, node.input))
+    kinds = {"Conv", "MatMul"} | ({"ConvTranspose"} if is_wide else set())
+    return "static" if rounded and node.op_type in kinds else "none"

@@ -22,7 +22,7 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.precision import duration_outputs, phase_outputs
+from tts_compress.onnx.precision import duration_outputs, length_outputs, phase_outputs
 from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
@@ -44,6 +44,24 @@ _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 """Without weights; static quantization keeps them in integers where a recipe names them."""
 
 _ACTIVATIONS = frozenset({"LeakyRelu", "Relu"})
+
+PASSING = frozenset(
+    {
+        *("Clip", "Expand", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that pass values of their first input on, under the same codes."""
+
+_IN_16_BITS = PASSING | {
+    *("Abs", "Add", "Concat", "Cos", "Div", "Elu", "LeakyRelu", "Max", "Min", "Mul", "Relu"),
+    *("Sigmoid", "Sin", "Sub", "Tanh"),
+}
+"""Operators without weights that Qualcomm's NPU computes on codes of 16 bits, 70 dB or more from
+FP32 in its simulator. It lacks `Erf`; `Pow`, `Softplus`, `Sqrt` and products of two computed
+tensors are worse there, and behind exponentials most codes are for the loudest."""
+
+_CODES = Rule(match="*", weights=Weights.INT8, activations=Activations.STATIC)
 
 _NARROWEST, _MEASURED_KERNEL = 16, 3
 """Channels and kernel from which on integers are faster in onnxruntime's own operators: two
@@ -110,8 +128,16 @@ def decide(
     lengths: Collection[str] = frozenset(),
     *,
     may_keep_all: bool = False,
+    sound: Collection[str] = frozenset(),
 ) -> list[Decision]:
     """Return a decision for every operator with weights, and for every other one a rule names.
+
+    Args:
+        model: The graph.
+        recipe: Decides by module.
+        lengths: Outputs of the graph that decide durations.
+        may_keep_all: Allow that nothing is compressed.
+        sound: Tensors that get codes of 16 bits where neither rules nor lengths want FP32.
 
     Raises:
         QuantizationError: Nothing is compressed, and `may_keep_all` is False.
@@ -120,12 +146,24 @@ def decide(
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
     phases = phase_outputs(graph)
-    every = (_decide_one(graph, node, recipe, durations, phases) for node in graph.nodes)
-    decisions = [decision for decision in every if decision is not None]
+    coded = frozenset(sound) - phases - length_outputs(model, lengths)
+    every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
+    decisions = _apart(graph, [decision for decision in every if decision is not None], coded)
     if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions
+
+
+def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> list[Decision]:
+    """Return decisions without those on operators that read what layers in FP32 make of codes.
+
+    Between codes onnxruntime would round the weights of such layers itself.
+    """
+    layers = (d for d in decisions if d.weight and d.output in coded)
+    real = {d.output for d in layers if d.activations != Activations.STATIC}
+    nodes = {node.output[0]: node for node in graph.nodes}
+    return [d for d in decisions if d.weight or real.isdisjoint(nodes[d.output].input)]
 
 
 def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str:
@@ -192,21 +230,27 @@ def _decide_one(
     recipe: Recipe,
     durations: Collection[str],
     phases: Collection[str],
+    coded: Collection[str],
 ) -> Decision | None:
     weights, output = _weights(graph, node), node.output[0]
     # Graphs also add lengths and indices; only what is known to be sound is touched.
     is_sound = graph.types.get(output) == onnx.TensorProto.FLOAT and output not in graph.outputs
-    if not weights and not (node.op_type in _ELEMENTWISE and is_sound):
+    is_ruled = bool(weights) or (node.op_type in _ELEMENTWISE and is_sound)
+    if not is_ruled and output not in coded:
         return None
     module = module_of(node, graph.initializers.keys())
     decides = bool(weights) and output in durations
     kind, rules = node.op_type, recipe.component
     covering = [r for r in rules if r.covers(module, kind, decides_durations=decides)]
     # If a rule's technique cannot be applied, the next rule decides.
-    rule = next((r for r in covering if _applies(r, recipe.format, graph, node, weights)), None)
+    usable = (r for r in covering if is_ruled and _applies(r, recipe.format, graph, node, weights))
+    rule = next(usable, None)
     is_phase = output in phases and rule is not None and rule.activations == Activations.FLOAT16
     if rule and (is_phase or rule.excludes(module) or not _is_convertible(graph, node, weights)):
         rule = None
+    if output in coded and _gets_codes(graph, node, weights, rule):
+        is_kept = any(r.excludes(module) or r.weights == Weights.FLOAT32 for r in covering)
+        rule = None if rule is None and is_kept else _CODES
     if not weights and rule is None:
         return None
     rule = rule or Rule(match="*")
@@ -224,6 +268,19 @@ def _decide_one(
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
     )
+
+
+def _gets_codes(
+    graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto], rule: Rule | None
+) -> bool:
+    """Return True for an operator that can have codes of 16 bits, and has no other form yet."""
+    if rule and (rule.weights, rule.activations) != (Weights.INT8, Activations.NONE):
+        return False
+    if weights:
+        kinds = _SUPPORTED[Activations.FLOAT16]
+        return node.op_type in kinds and _is_convertible(graph, node, weights)
+    divides = node.op_type == "Div" and graph.constant(node.input[1]) is None
+    return node.op_type in _IN_16_BITS and not divides
 
 
 def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:

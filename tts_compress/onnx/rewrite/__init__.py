@@ -25,7 +25,7 @@ from tts_compress.onnx.rewrite.plain_forms import (
     unify_activations,
 )
 
-__all__ = ["REWRITES", "rewrite"]
+__all__ = ["REWRITES", "drop_neutral", "rewrite"]
 
 _BATCH_ONE = (single_utterance, drop_masks, simplify_attention, simplify_splines, fold_affine)
 """Rewrites that are exact where a program speaks one text at a time."""
@@ -61,3 +61,10 @@ def rewrite(graph: Graph, *, batch_one: bool = True) -> dict[str, int]:
             graph.sweep()
     graph.infer_types()
     return counts
+
+
+def drop_neutral(graph: Graph) -> None:
+    """Drop masks, zeros and ones that change nothing where one text is spoken at a time."""
+    for step in (single_utterance, drop_masks, eliminate_identity):
+        step(graph)
+        graph.sweep()
