@@ -217,7 +217,9 @@ def test_the_scale_of_samples_is_no_damage(vocoder: Path, tmp_path: Path) -> Non
     graph = onnx.load(vocoder)
     final = next(node for node in graph.graph.node if "audio" in node.output)
     final.output[0] = "unscaled"
-    graph.graph.initializer.append(numpy_helper.from_array(np.float32(32768.0), "full_scale"))
+    graph.graph.initializer.append(
+        numpy_helper.from_array(np.array(32768.0, np.float32), "full_scale")
+    )
     graph.graph.node.append(make_node("Mul", "unscaled full_scale", "audio"))
     onnx.save(graph, tmp_path / "loud.onnx")
     feeds = tmp_path / "feeds.npz"

@@ -15,6 +15,7 @@ from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
+from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.blocks import add_height
 from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
@@ -30,7 +31,7 @@ from tts_compress.onnx.quantize.equalize import equalize_channels
 from tts_compress.onnx.quantize.gptq import Moments, choose_codes, is_asked
 from tts_compress.onnx.quantize.operators import halve, quantize_dynamically, store_weights
 from tts_compress.onnx.quantize.prepare import optimize, prepare, widen_halves
-from tts_compress.onnx.quantize.sixteen_bits import local_tensors
+from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.rewrite import drop_neutral, rewrite
 from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.onnx.rewrite.plain_forms import split_fused
@@ -187,7 +188,7 @@ def prepare_conversion(
     _refuse_codes(model)
     sound = frozenset[str]()
     if recipe.format == "qdq16" and calls is not None:
-        sound = local_tensors(graph, calls.feeds())
+        sound = _local_tensors(graph, calls.feeds())
     decisions = decide(model, recipe, lengths, sound=sound)
     observed = Observed(graph, progress)
     ranges: dict[str, Range] = {}
@@ -213,6 +214,25 @@ def prepare_conversion(
         by_channel=observed.by_channel,
         chosen=chosen,
     )
+
+
+def _local_tensors(graph: Graph, calls: Iterator[Feeds]) -> frozenset[str]:
+    """Return the tensors in FP32 that outputs are made of, as far as that is local in time.
+
+    In `qdq16` all of them get codes, for NPUs compute what has none in FP16, or not at all.
+
+    Args:
+        graph: The graph.
+        calls: Its inputs, with fed noise; without two of different sizes nothing is known.
+    """
+    first: Feeds = next(calls, {})
+    others = (c for c in calls if any(c[name].shape != a.shape for name, a in first.items()))
+    if (other := next(others, None)) is None:
+        return frozenset()
+    model = feed_noise(graph.model)
+    local = walk(Graph(model), observe_shapes(model, [first, other], "the graph"), graph.outputs)
+    names = {name for node in local.nodes for name in node.output}
+    return frozenset(name for name in names if graph.types.get(name) == TensorProto.FLOAT)
 
 
 def make_residuals_float(graph: Graph, decisions: Sequence[Decision], recipe: Recipe) -> None:
