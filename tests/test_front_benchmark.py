@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.clips import read_clips, read_sentences, split
 from benchmarks.contestants import Contestant
-from benchmarks.front.__main__ import Settings, Voice, main, measure
+from benchmarks.front.__main__ import Settings, Voice, main, measure, timed_sentence
 from benchmarks.front.report import Row, VoiceFigures, front, write_figures
 from benchmarks.sentences import Sentence, run_request
 from benchmarks.timing import Plan
@@ -19,6 +19,7 @@ from benchmarks.vocoder.contestants import FP32, NAIVE, OURS
 from benchmarks.vocoder.judge import QUANTITIES, Judged, Quantity, order_is_shown
 from tests.processors.emulation import NATIVE
 from tts_compress.evaluation.suite import read_suite
+from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.progress import Silent
 
@@ -85,6 +86,15 @@ def test_voices_that_lack_are_skipped(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main([*folders, "--only", "hfc", "--report", str(tmp_path / "voices")]) == 0
     assert "skipped" in capsys.readouterr().out
     assert json.loads((tmp_path / "voices.json").read_text()) == {"voices": []}
+
+
+def test_a_voice_by_contract_is_timed_on_a_text_of_the_suite(assets: Path) -> None:
+    """Its graph need not hold the rounding of durations that Piper's have."""
+    voice, suite = load(assets / "trained-voices" / "hfc" / "hfc.onnx"), read_suite("en-quick")
+    assert isinstance(voice, GraphModel)
+    sentence = timed_sentence(voice, suite)
+    assert sentence.name in {utterance.text for utterance in suite.utterances}
+    assert set(sentence.feeds) == set(sentence.request["feeds"]) == {"tokens", "length_scale"}
 
 
 def _settings(work: Path) -> Settings:

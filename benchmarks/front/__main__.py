@@ -17,7 +17,7 @@ from benchmarks.command import Add, command
 from benchmarks.contestants import Contestant, fp32_contestant, make_contestant
 from benchmarks.front.report import FASTEST, Row, VoiceFigures, write_figures
 from benchmarks.report import write_json
-from benchmarks.sentences import Sentence, run_request
+from benchmarks.sentences import Sentence, feeds_of, run_request
 from benchmarks.timing import Plan, time_in_turns
 from benchmarks.voices.piper import make_sentences
 from tests.processors import player
@@ -103,9 +103,23 @@ def _open(name: str, path: Path | None, settings: Settings, assets: Path) -> Voi
         return _open_vocoder(path, settings, assets)
     model = load(path or "demo")
     assert isinstance(model, GraphModel)
-    [sentence] = make_sentences(model, [_SECONDS])
-    files = model.files().weights
-    return Voice(name=name, files=files, sample_rate=model.sample_rate, sentence=sentence)
+    return Voice(
+        name=name,
+        files=model.files().weights,
+        sample_rate=model.sample_rate,
+        sentence=timed_sentence(model, settings.suite),
+    )
+
+
+def timed_sentence(model: GraphModel, suite: Suite) -> Sentence:
+    """Return a sentence that is as long in every run."""
+    if model.family == "piper":
+        [sentence] = make_sentences(model, [_SECONDS])
+        return sentence
+    texts = sorted((utterance.text for utterance in suite.utterances), key=len)
+    text = texts[len(texts) // 2]
+    feeds = feeds_of(model, text)
+    return Sentence(name=text, tokens=0, feeds=feeds, request=run_request(feeds))
 
 
 def _open_vocoder(graph: Path, settings: Settings, assets: Path) -> Voice:
