@@ -6,6 +6,7 @@ import pytest
 
 from tests.docs_blocks import ROOT
 from tts_compress.evaluation import Evaluation, read_report
+from tts_compress.evaluation.formatting import signed
 
 
 @pytest.fixture(scope="module")
@@ -14,7 +15,7 @@ def report() -> Evaluation:
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:+.1f}".replace("-", "−")
+    return signed(100 * share, 1)
 
 
 def _row(page: str, beginning: str) -> str:
