@@ -57,14 +57,14 @@ _FLOOR_DB = 3.0
 """Rise of the floor of pauses in any octave above 500 Hz that is kept."""
 
 
-def energy(same_noise: float, pause_noise: float, bound: float, moment: float = 0.0) -> float:
+def energy(same_noise: float, pause_noise: float, moment: float, bound: float) -> float:
     """Return the energy of damage, in squares of a bound; energies of independent causes add up.
 
     Args:
         same_noise: As `AudioComparison.same_noise` returns it.
         pause_noise: As `AudioComparison.pause_noise` returns it.
+        moment: Damage of the worst moment, in margins of its kind.
         bound: Largest distortion.
-        moment: As `AudioComparison.spoilt` returns it.
     """
     return max((same_noise / bound) ** 2, pause_noise, (moment / bound) ** 2)
 
@@ -131,7 +131,7 @@ class AudioComparison:
         if not all(map(same_timing, self._reference, audios)):
             return inf
         noises = self.same_noise(audios), self.pause_noise(audios)
-        return energy(*noises, bound, self.spoilt(audios))
+        return energy(*noises, self.spoilt(audios), bound)
 
     def same_noise(self, audios: Sequence[Audio]) -> float:
         """Return the distance from the reference's own audio, 1 is that of mu-law.
@@ -169,12 +169,13 @@ class AudioComparison:
 
     def _worst(self, audios: Sequence[Audio]) -> float:
         """Return the damage of the worst moment beyond the usual, in margins of its kind."""
-        return max(
+        shares = (
             (size - usual[name]) / KINDS[name].margin
             for before, after, usual in zip(self._reference, audios, self._usual, strict=True)
             for name, (size, _) in compare(before, after).items()
             if KINDS[name].margin  # a change of length has none, and is refused before
         )
+        return max(0.0, *shares)
 
     def _distance(self, audios: Sequence[Audio]) -> float:
         pairs = zip(audios, self._targets, strict=True)
@@ -253,7 +254,7 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
     # Feeds hold the noise, so the original returns the same whatever the seed.
     originals = [first, *outputs(model.graph(), feeds[1:])]
     # Samples of a bare graph have any scale.
-    peak = max(float(np.nan_to_num(np.abs(sound)).max()) for sound in originals) or 1.0
+    peak = max(float(np.nan_to_num(np.abs(sound)).max(initial=0.0)) for sound in originals) or 1.0
 
     def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
         sounds = originals[:count]

@@ -71,6 +71,10 @@ class Damage(Record):
     pause_noise: float = 0.0
     """Power added to pauses in shares of their floor, 1 is a rise of 3 dB; 0 in estimates."""
 
+    moment: float = 0.0
+    """Damage of the worst moment, in margins of its kind; 0 in estimates, and in searches that did
+    not measure it."""
+
     duration_frames: float
     """Mean change of a predicted duration before it is made whole, frames: about the share of
     symbols that last a frame more or less."""
@@ -78,7 +82,7 @@ class Damage(Record):
     def energy(self, bound: float) -> float:
         """Return the energy in squares of a bound on distortion."""
         moved = self.duration_frames / _MOST_FRAMES
-        return energy(self.same_noise, self.pause_noise, bound) + moved**2
+        return energy(self.same_noise, self.pause_noise, self.moment, bound) + moved**2
 
 
 class MeasuredDamage(Damage):
@@ -89,9 +93,6 @@ class MeasuredDamage(Damage):
 
     floor_db: float
     """Rise of the floor of pauses, worst octave, decibels."""
-
-    moment: float = 0.0
-    """Damage of the worst moment, in margins of its kind; earlier searches did not measure it."""
 
     def share(self, bound: float) -> float:
         """Return the largest share that is used of a bound on sound or durations."""

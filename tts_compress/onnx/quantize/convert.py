@@ -45,8 +45,8 @@ _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 
 _HEADROOM = 1.5
-"""Range of a channel over the one that was observed. Other texts, and other languages, exceed what
-calibration saw: cut off is heard as a burst or a hole, half a bit less as hardly anything."""
+"""Factor of a channel's observed range. Other texts, and other languages, exceed what calibration
+saw: what is clipped is heard as a burst or a hole, half a bit of resolution hardly at all."""
 
 STAGE = "compress"
 """All of the work on a graph, in which calibration is the only part that can be counted."""

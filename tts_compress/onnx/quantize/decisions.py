@@ -162,6 +162,8 @@ def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> l
     """
     layers = (d for d in decisions if d.weight and d.output in coded)
     real = {d.output for d in layers if d.activations != Activations.STATIC}
+    if not real:
+        return decisions
     nodes = {node.output[0]: node for node in graph.nodes}
     return [d for d in decisions if d.weight or real.isdisjoint(nodes[d.output].input)]
 
