@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from tests.graphs import Values, make_body, make_model, make_node
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, element_types, infer_types, sort_nodes
+from tts_compress.onnx.graph import Graph, element_types, infer_types, sort_nodes, tensors_read
 from tts_compress.onnx.session import open_session
 
 
@@ -138,3 +138,36 @@ def test_branches_are_readers_and_can_be_redirected() -> None:
     for flag, wanted in ((True, [2.0, -4.0]), (False, [2.0, 4.0])):
         feeds = {"x": np.array([1, -2], np.float32), "flag": np.array(flag)}
         assert session.run(None, feeds)[0].tolist() == wanted
+
+
+def test_names_within_a_body_are_no_tensors_around_it() -> None:
+    """A result of its own that bears the name of a later tensor made a cycle of the graph."""
+    body = make_body(
+        [make_node("Add", "h w", "sum"), make_node("Identity", "on", "again")],
+        {"i": (TensorProto.INT64, []), "on": (TensorProto.BOOL, []), "h": None},
+        {"again": (TensorProto.BOOL, []), "sum": None},
+    )
+    nodes = [make_node("Loop", "n - x", "last", body=body), make_node("Neg", "last", "sum")]
+    inputs: Values = {"x": [2], "n": (TensorProto.INT64, [])}
+    graph = Graph(make_model(nodes, inputs, {"sum": [2]}, {"w": np.ones(2)}))
+    assert tensors_read(graph.nodes[0]) == {"n", "x", "w"}
+    graph.redirect("w", graph.add_constant("v", np.full(2, 2.0, np.float32)))
+    feeds = {"x": np.zeros(2, np.float32), "n": np.array(3)}
+    assert open_session(graph.finish(), "test").run(None, feeds)[0].tolist() == [-6, -6]
+
+
+def test_an_inputs_own_value_is_no_constant(model: onnx.ModelProto) -> None:
+    """Folded, it was lost: the caller's value was ignored, or had to be given."""
+    model.graph.input.extend(make_body([], {"w": [2]}, {}).input)
+    graph = Graph(model)
+    assert graph.constant("w") is None
+    session = open_session(graph.finish(), "test")
+    x = np.ones(2, np.float32)
+    assert session.run(None, {"x": x})[0].tolist() == [2, 2]
+    assert session.run(None, {"x": x, "w": 4 * x})[0].tolist() == [5, 5]
+
+
+def test_an_inputs_own_value_is_kept_unread(model: onnx.ModelProto) -> None:
+    model.graph.input.extend(make_body([], {"unused": [2]}, {}).input)
+    session = open_session(Graph(model).finish(), "test")
+    assert session.run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [2, 2]

@@ -57,7 +57,9 @@ class Graph:
         self.nodes: list[onnx.NodeProto] = list(graph.node)
         self.outputs = [output.name for output in graph.output]
         self.inputs = {value.name: value for value in graph.input}
-        self.initializers: dict[str, onnx.TensorProto] = {t.name: t for t in graph.initializer}
+        # The caller may give another value to an input that has one.
+        fixed = (t for t in graph.initializer if t.name not in self.inputs)
+        self.initializers: dict[str, onnx.TensorProto] = {t.name: t for t in fixed}
         self._shared: dict[str, str] = {}
         self._removed: set[int] = set()
         self._producer: dict[str, onnx.NodeProto] = {}
@@ -261,7 +263,7 @@ class Graph:
         """
         self.sweep()
         ordered = sort_nodes(self.nodes)
-        read = {tensor for node in ordered for tensor in tensors_read(node)}.union(self.outputs)
+        read = set[str]().union(self.inputs, self.outputs, *map(tensors_read, ordered))
         graph = self.model.graph
         del graph.node[:], graph.value_info[:]
         graph.node.extend(ordered)
@@ -279,7 +281,7 @@ class Graph:
 
     def infer_types(self) -> None:
         """Finish the model and record the type and shape of every tensor that can be inferred."""
-        infer_types(self.finish())
+        infer_types(self.finish(), self.types)
         self.types = element_types(self.model.graph)
 
     def _store(self, name: str, value: Array | onnx.TensorProto) -> None:
@@ -316,14 +318,17 @@ def copy_model(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def infer_types(model: onnx.ModelProto) -> None:
-    """Record the element type and shape of every tensor that can be inferred."""
-    typed = element_types(model.graph)
-    # onnx knows the standard operators alone, and infers nothing behind any other one.
-    real = (n for n in model.graph.node if n.domain == CONTRIB and n.op_type in _REAL_CONTRIB)
-    for output in (node.output[0] for node in real if node.output[0] not in typed):
-        info = helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, None)
-        model.graph.value_info.append(info)
+def infer_types(model: onnx.ModelProto, types: Mapping[str, int] | None = None) -> None:
+    """Record the element type and shape of every tensor that can be inferred, or types tell."""
+    typed, types = element_types(model.graph), types or {}
+    for node in model.graph.node:
+        # onnx knows the standard operators alone, and infers nothing behind any other one.
+        is_real = node.domain == CONTRIB and node.op_type in _REAL_CONTRIB
+        for output in filter(None, node.output):
+            kind = types.get(output) or (onnx.TensorProto.FLOAT if is_real else 0)
+            if kind and output not in typed:
+                info = helper.make_tensor_value_info(output, kind, None)
+                model.graph.value_info.append(info)
     inferred = shape_inference.infer_shapes(model).graph
     for field in ("value_info", "output"):
         model.graph.ClearField(field)
@@ -400,8 +405,15 @@ def tensors_read(node: onnx.NodeProto) -> set[str]:
     """Return the tensors an operator reads, also inside its branches and loop bodies."""
     names = {name for name in node.input if name}
     for body in bodies(node):
-        names = names.union(*map(tensors_read, body.node), (v.name for v in body.output))
+        inner = {value.name for value in body.output}.union(*map(tensors_read, body.node))
+        names |= inner - _own_names(body)
     return names
+
+
+def _own_names(body: onnx.GraphProto) -> set[str]:
+    """Return the names of a branch or loop body; around it they may stand for other tensors."""
+    held = (value.name for value in (*body.input, *body.initializer))
+    return set(held).union(*(node.output for node in body.node))
 
 
 _MOVES = frozenset(
@@ -455,7 +467,7 @@ def rename_read(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
     for position, tensor in enumerate(node.input):
         node.input[position] = names.get(tensor, tensor)
     for body in bodies(node):
-        hidden = {value.name for value in body.input}
+        hidden = _own_names(body)
         captured = {old: new for old, new in names.items() if old not in hidden}
         for inner in body.node:
             rename_read(inner, captured)

@@ -206,3 +206,16 @@ def test_an_input_that_hardly_varies_leaves_little_to_choose_by(spread: float) -
     nearest = np.rint(weight / chosen.scales[:, None, None])
     differing = np.asarray(chosen.codes).reshape(nearest.shape) != nearest
     assert differing.mean() < (0.5 if spread > 0.001 else 1e-9)
+
+
+def test_products_of_vectors_are_rounded_to_nearest() -> None:
+    """A vector has no frames to take moments of; onnxruntime refused the graph that looked."""
+    weight = np.random.default_rng(0).normal(size=(64, 64)) / 8
+    model = make_model([make_node("MatMul", "x w", "y")], {"x": [64]}, {"y": [64]}, {"w": weight})
+
+    def call(seed: int) -> Feeds:
+        return {"x": np.random.default_rng(seed).normal(size=64).astype(np.float32)}
+
+    calls = make_calls(call)
+    conversion = prepared(model, make_recipe({"weights": "int8"}), calls)
+    assert choose_eight_bits(conversion, calls, Silent()).chosen == {}

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import numpy_helper
+from onnx import TensorProto, numpy_helper
 
-from tests.graphs import make_node
+from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.graph import copy_model, element_types
 from tts_compress.onnx.modules import module_of
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.session import open_session
@@ -65,3 +65,56 @@ def test_graph_the_runtime_refuses_is_our_own_error(chain: onnx.ModelProto) -> N
     chain.graph.node[0].op_type = "Cornv"
     with pytest.raises(ModelError, match="onnxruntime cannot open 'the graph'"):
         prepare(chain)
+
+
+def test_bias_left_out_by_an_empty_name_is_no_input(chain: onnx.ModelProto, signal: Any) -> None:
+    """`int8-dynamic` looked for its value: an assertion."""
+    for node in chain.graph.node:
+        if node.op_type == "Conv":
+            node.input[2] = ""
+        elif node.op_type == "ConvTranspose":
+            node.input.append("")
+    prepared = prepare(copy_model(chain))
+    assert all(all(node.input) for node in prepared.graph.node)
+    both = [open_session(m, "test").run(None, {"x": signal})[0] for m in (chain, prepared)]
+    assert snr_db(*both) > 100
+
+
+def test_first_outputs_have_names() -> None:
+    """Of two encoders whose last states alone are read, one was taken for the other."""
+    sizes = {0: 3, 1: 5}
+    weights = {f"w{i}": np.ones((1, 4 * n, 4)) for i, n in sizes.items()}
+    weights |= {f"r{i}": np.ones((1, 4 * n, n)) for i, n in sizes.items()}
+    nodes = [
+        make_node("LSTM", f"x w{i} r{i}", f"all{i} h{i}", hidden_size=n) for i, n in sizes.items()
+    ]
+    for node in nodes:
+        node.output[0] = ""
+    prepared = prepare(make_model(nodes, {"x": [2, 1, 4]}, {"h0": None, "h1": None}, weights))
+    assert len({node.output[0] for node in prepared.graph.node} - {""}) == 2
+
+
+def test_runtime_tells_the_types_that_onnx_does_not_know() -> None:
+    """Half precision was left out behind its own operators, or mixed with FP32."""
+    weights = {"w": np.ones((4, 4)), "bias": np.ones(4)}
+    fused = make_node("FusedGemm", "x w bias", "a", domain="com.microsoft", activation="Relu")
+    nodes = [fused, make_node("MatMul", "a w", "b"), make_node("Neg", "b", "y")]
+    model = make_model(nodes, {"x": [2, 4]}, {"y": None}, weights, domains=["com.microsoft"])
+    types = element_types(prepare(model).graph)
+    assert types["a"] == types["b"] == TensorProto.FLOAT
+
+
+def test_operator_sets_of_branches_are_kept() -> None:
+    def branch(operator: str, name: str, domain: str = "") -> onnx.GraphProto:
+        return make_body([make_node(operator, "x", name, domain=domain)], {}, {name: None})
+
+    either = make_node(
+        "If",
+        "flag",
+        "y",
+        then_branch=branch("QuickGelu", "one", "com.microsoft"),
+        else_branch=branch("Neg", "other"),
+    )
+    inputs: Values = {"x": [2], "flag": (TensorProto.BOOL, [])}
+    model = make_model([either], inputs, {"y": None}, domains=["com.microsoft"])
+    assert "com.microsoft" in [opset.domain for opset in prepare(model).opset_import]

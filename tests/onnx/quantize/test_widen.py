@@ -75,6 +75,20 @@ def test_half_precision_is_compressed_from_full(border: int, scheme: str) -> Non
         assert snr_db(_expected(model, x, flag=flag), y) > (40 if scheme == "bf16" else 33)
 
 
+def test_constant_that_is_returned_keeps_its_type() -> None:
+    """The graph was refused: FP32 where its output says FP16."""
+    model = _half()
+    model.graph.output.append(make_body([], {}, {"w": (TensorProto.FLOAT16, None)}).output[0])
+    before = numpy_helper.to_array(model.graph.initializer[0])
+    graph = convertible_graph(model, "qdq", batch_one=False).model
+    decisions = decide(graph, find_recipe("onnx", "int8-weight-only"))
+    converted = convert(Conversion(graph=graph, decisions=tuple(decisions), ranges={}))
+    feeds = {"x": np.ones((5, 16), np.float16), "flag": np.array(True)}
+    _, after = open_session(converted, "test").run(None, feeds)
+    assert after.dtype == np.float16
+    assert np.array_equal(after, before)
+
+
 def test_graph_in_full_precision_stays_as_it_is() -> None:
     model = widen_halves(_half())
     again = copy_model(model)

@@ -4,7 +4,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.graphs import make_node
+from tests.graphs import make_body, make_node
 from tests.onnx.rewrite.along_time import build, rewritten
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.rewrite.curves import simplify_snakes
@@ -73,3 +73,17 @@ def test_a_wave_as_long_as_rounding_errors_are_large_stays() -> None:
 def test_one_factor_for_all_channels_stays() -> None:
     values = _VALUES | {"alpha": np.array(2, np.float32), "share": np.array(0.5, np.float32)}
     assert simplify_snakes(Graph(copy_model(build(_snake(), {}, values)))) == 0
+
+
+def test_one_number_for_all_channels_that_has_their_axes_stays() -> None:
+    """A `BatchNormalization` of one channel met four, which the runtime refused."""
+    values = _VALUES | {"alpha": _ALPHA[:, :1], "share": 1 / _ALPHA[:, :1]}
+    assert simplify_snakes(Graph(copy_model(build(_snake(), {}, values)))) == 0
+
+
+@pytest.mark.parametrize("shape", [[4, "time"], [1, 2, 4, "time"]])
+def test_snakes_of_other_axes_stay(shape: list[int | str]) -> None:
+    values = {name: value[0] if value.ndim else value for name, value in _VALUES.items()}
+    model = build(_snake(), {}, values)
+    model.graph.input[0].CopyFrom(make_body([], {"x": shape}, {}).input[0])
+    assert simplify_snakes(Graph(model)) == 0

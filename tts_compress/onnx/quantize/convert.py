@@ -311,7 +311,8 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
 
 def convert(conversion: Conversion) -> onnx.ModelProto:
     """Return the converted copy of a prepared graph."""
-    graph, decisions = Graph(copy_model(conversion.graph)), conversion.decisions
+    graph = Graph(copy_model(conversion.graph))
+    decisions = operators.separate_weights(graph, conversion.decisions)
     shift_biases(graph, conversion.chosen)
     if conversion.form == "qoperator":
         integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
@@ -324,7 +325,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     quantize_dynamically(graph, decisions, conversion.codes)
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)
-    add_height(graph, conversion.graph, decisions, conversion.lengths)
+    add_height(graph, conversion.graph, conversion.decisions, conversion.lengths)
     fence_bodies(graph)
     finished = graph.finish()
     promised, held = count_decisions(decisions), count_operators(finished)

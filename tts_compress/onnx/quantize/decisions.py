@@ -3,7 +3,7 @@
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -115,6 +115,11 @@ class Decision(LayerRecord):
         """Name of the weight of an operator that has one."""
         assert self.weight is not None
         return self.weight
+
+    def renamed(self, names: Mapping[str, str]) -> "Decision":
+        """Return the decision for weights of other names."""
+        weight, recurrent = (names.get(name or "", name) for name in (self.weight, self.recurrent))
+        return replace(self, weight=weight, recurrent=recurrent)
 
     @property
     def label(self) -> str:

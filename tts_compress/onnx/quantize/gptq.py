@@ -26,6 +26,7 @@ from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_k
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.rewrite.normalization import known_shapes
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.weight_codes import Chosen, EightBits
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
@@ -139,7 +140,10 @@ def choose_codes(
         by_channel: Codes of what operators with ranges by channel read.
         taken: Moments of the graph so far, to which those that are missing are added.
     """
+    # A vector has no frames.
+    vectors = {tensor for tensor, shape in known_shapes(graph).items() if len(shape) < 2}
     layers = [_layer(graph, decision, by_channel) for decision in decisions]
+    layers = [None if layer is None or layer.source in vectors else layer for layer in layers]
     _collect(graph.model, [layer for layer in layers if layer is not None], calls, taken)
     return [None if layer is None else _chosen(layer, taken) for layer in layers]
 

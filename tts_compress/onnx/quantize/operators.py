@@ -109,6 +109,32 @@ _LARGEST = 127 * 256 + 127
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 
+def separate_weights(graph: Graph, decisions: Sequence[Decision]) -> list[Decision]:
+    """Return decisions each of whose weights is stored in one form; others get copies of it.
+
+    Operators that share a weight may have their outputs along different axes of it.
+    """
+    forms: dict[str, list[object]] = {}
+    separate = []
+    for decision in decisions:
+        form = (decision.axis, decision.weights, decision.activations, decision.group_size)
+        names, node = dict[str, str](), graph.producer(decision.output)
+        # Half precision is the same along every axis.
+        has_form = decision.weight and decision.activations != Activations.FLOAT16
+        for tensor in decision.tensors if has_form else ():
+            several = forms.setdefault(tensor, [form])
+            if form not in several:
+                several.append(form)
+            number = several.index(form)
+            copy = f"{tensor}.{number}"
+            names[tensor] = graph.share_constant(copy, graph.value(tensor)) if number else tensor
+        for position, tensor in enumerate(node.input if node else ()):
+            if node and names.get(tensor, tensor) != tensor:
+                graph.replace_input(node, position, names[tensor])
+        separate.append(decision.renamed(names))
+    return separate
+
+
 def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCodes) -> None:
     """Store weights of operators whose activations stay FP32 in the types of their decisions."""
     for decision in decisions:
@@ -149,7 +175,7 @@ def wide_weight(
         stored = store_blocks(graph, weight, blocks, rows.shape)
         if axis:
             order = [*range(1, axis + 1), 0, *range(axis + 1, rows.ndim)]
-            stored = graph.insert("Transpose", [stored], f"{weight}.turned", perm=order)
+            stored = graph.make("Transpose", [stored], f"{weight}.turned", perm=order)
     steps = graph.share_constants(weight, scale=scales, zero=np.zeros(len(scales), np.int8))
     return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 

@@ -8,8 +8,11 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from tts_compress.errors import QuantizationError, first_line
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.graph import (
+    copy_model,
+    element_types,
     infer_types,
     nested_graphs,
+    nested_nodes,
     rename_read,
     set_nodes,
     standard_opset,
@@ -18,6 +21,9 @@ from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.session import open_session
 
 _HALF, _FULL = TensorProto.FLOAT16, TensorProto.FLOAT
+_TENSORS = {"tensor(float)": _FULL, "tensor(float16)": _HALF}
+"""Real types by the names that the runtime has for them."""
+
 _TYPES = frozenset({"to", "dtype"})
 """Attributes that name an element type."""
 
@@ -31,12 +37,11 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     weights = (t for t in graph.initializer if t.data_type == _HALF and len(t.dims) >= 2)
     if next(weights, None) is None:
         return model
-    computed = {name for node in graph.node for name in node.output}
     inputs = [value.name for value in graph.input if value.type.tensor_type.elem_type == _HALF]
     outputs = [value.name for value in graph.output if value.type.tensor_type.elem_type == _HALF]
     _widen(graph)
     # Casts at the border stand between the caller's tensors and wide ones of other names.
-    wide = {name: f"{name}.wide" for name in (*inputs, *outputs) if name in {*computed, *inputs}}
+    wide = {name: f"{name}.wide" for name in (*inputs, *outputs)}
     for node in graph.node:
         rename_read(node, wide)
         node.output[:] = [wide.get(name, name) for name in node.output]
@@ -44,8 +49,10 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
     after = [
         helper.make_node("Cast", [wide[name]], [name], f"{name}.narrow", to=_HALF)
         for name in outputs
-        if name in wide and name not in inputs
+        if name not in inputs
     ]
+    for tensor in graph.initializer:  # it may be an output, too
+        tensor.name = wide.get(tensor.name, tensor.name)
     set_nodes(graph, [*before, *graph.node, *after])
     for value in (*graph.input, *graph.output):
         if value.name in {*inputs, *outputs}:
@@ -96,12 +103,44 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
             node.name = f"/{module}/{node.op_type}_{index}"
     model = optimize(upgrade_opset(model), fuse=False)
     # The optimiser lists operator sets whether or not the graph uses them.
-    used = {node.domain for node in model.graph.node} | {""}
+    used = {node.domain for node in nested_nodes(model.graph.node)} | {""}
     kept = [opset for opset in model.opset_import if opset.domain in used]
     del model.opset_import[:]
     model.opset_import.extend(kept)
+    _state_arguments(model.graph)
     infer_types(model)
+    if any(not kind for kind in _kinds(model).values()):
+        infer_types(model, _runtime_types(model))
     return model
+
+
+def _state_arguments(graph: onnx.GraphProto) -> None:
+    """Let operators list no inputs behind the last that they have, and name their first outputs.
+
+    A bias may be left out by an empty name; and a recurrent operator whose last state alone is
+    read names that one.
+    """
+    for node in graph.node:
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+        if node.output and not node.output[0]:
+            node.output[0] = f"{next(filter(None, node.output))}.first"
+
+
+def _kinds(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the recorded types of all that operators of a graph make, 0 for an unknown one."""
+    types = element_types(model.graph)
+    return {name: types.get(name, 0) for node in model.graph.node for name in node.output if name}
+
+
+def _runtime_types(model: onnx.ModelProto) -> dict[str, int]:
+    """Return the types of tensors that onnx does not know and the runtime does."""
+    watched, outputs = copy_model(model), {value.name for value in model.graph.output}
+    unknown = [name for name, kind in _kinds(model).items() if not kind and name not in outputs]
+    watched.graph.output.extend(map(helper.make_empty_tensor_value_info, unknown))
+    options = {"graph_optimization_level": onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL}
+    values = open_session(watched, "the graph", briefly=True, **options).get_outputs()
+    return {v.name: _TENSORS[v.type] for v in values if v.type in _TENSORS}
 
 
 def upgrade_opset(model: onnx.ModelProto) -> onnx.ModelProto:

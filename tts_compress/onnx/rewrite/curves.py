@@ -19,6 +19,7 @@ from onnx import TensorProto
 
 from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.rewrite.eliminate_identity import is_single
+from tts_compress.onnx.rewrite.normalization import Shape, known_shapes
 from tts_compress.onnx.rewrite.verified_replace import upstream, verified_replace
 from tts_compress.onnx.tensor import Tensor
 
@@ -180,16 +181,24 @@ def simplify_snakes(graph: Graph) -> int:
 
     Required: constant α and s, one for each channel of (B, C, T), and no s above 64.
     """
-    return sum(_simplify_snake(graph, node) for node in list(graph.nodes) if node.op_type == "Add")
+    shapes, sums = known_shapes(graph), [node for node in graph.nodes if node.op_type == "Add"]
+    return sum(_simplify_snake(graph, shapes, node) for node in sums)
 
 
-def _simplify_snake(graph: Graph, node: onnx.NodeProto) -> bool:
+def _has_channels(shape: Shape, count: int) -> bool:
+    """Return True for (B, C, T) with so many channels, or an unknown number of several."""
+    return len(shape) == 3 and (shape[1] == count or (shape[1] is None and count > 1))
+
+
+def _simplify_snake(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> bool:
     output = node.output[0]
     parts = next((p for form in _SNAKES if (p := graph.match(output, form)) is not None), None)
     if parts is None or ("exponent" in parts and graph.scalar(parts["exponent"]) != 2.0):
         return False
     alpha, share = (graph.by_channel(parts[name]) for name in ("alpha", "share"))
     if alpha is None or share is None or alpha.size != share.size:
+        return False
+    if not _has_channels(shapes.get(parts["x"], (None,) * 3), alpha.size):
         return False
     if np.abs(share).max() > _LARGEST_FACTOR:
         return False
