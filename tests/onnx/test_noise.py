@@ -218,6 +218,14 @@ def test_dropout_that_trains_is_refused_by_name() -> None:
         feed_noise(graph)
 
 
+def test_dropout_that_a_constant_keeps_from_training_is_not_random() -> None:
+    """Exports that keep training's operators were refused as random."""
+    nodes = [make_node("Dropout", "x ratio training", "y")]
+    weights = {"ratio": np.array(0.5), "training": np.array(False)}
+    fed = feed_noise(make_model(nodes, {"x": [2]}, {"y": None}, weights))
+    assert list(fed.graph.node[0].input) == ["x", "ratio"]
+
+
 def test_noise_in_a_scan_is_refused_by_name() -> None:
     draw = make_node("RandomNormalLike", "frame", "drawn", "/scan/Random")
     body = make_body([draw], {"frame": None}, {"drawn": None})

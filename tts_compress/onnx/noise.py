@@ -78,6 +78,7 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     whose operators may stand in another order, has the same ones.
     """
     fed = copy_model(model)
+    _state_training(fed)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
         fed = inline_functions(fed)
     draws = [
@@ -127,6 +128,17 @@ def draw_noise(names: list[str], *, seed: tuple[int, ...] | None) -> dict[str, S
         name: np.random.default_rng([*seed, index]).standard_normal(NOISE_LENGTH, np.float32)
         for index, name in enumerate(noise_inputs(names))
     }
+
+
+def _state_training(model: onnx.ModelProto) -> None:
+    """Let operators that a constant says are not in training say so by leaving it out."""
+    nodes = nested_nodes(model.graph.node)
+    if doubtful := [n for n in nodes if n.op_type == "Dropout" and len(n.input) > 2]:
+        graph = Graph(model)
+        for node in doubtful:
+            value = graph.constant(node.input[2])
+            if value is not None and not value.any():
+                del node.input[2:]
 
 
 def _draws(node: onnx.NodeProto) -> bool:

@@ -5,10 +5,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import numpy_helper
 
 from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.integer.emitted import emitted
+from tts_compress.onnx.graph import set_nodes
 
 PLANNED = frozenset({"pre", "up", "first", "second"})
 
@@ -81,3 +83,18 @@ def test_every_subset_of_the_convolutions_works() -> None:
             integer = _emit(model, convolutions)
             (result,) = run_model(integer, _signal(16))
             assert snr_db(expected, result) > 30, nodes
+
+
+def test_a_number_that_adds_an_axis_stays_real() -> None:
+    """Codes are three axes wide; the axis was lost, and the operators behind it did not fit."""
+    model = _vocoder()
+    nodes = list(model.graph.node)
+    third = numpy_helper.from_array(np.full((1, 1, 1, 1), 3, np.float32), "three")
+    model.graph.initializer[0].CopyFrom(third)
+    cut = nodes.index(next(node for node in nodes if node.op_type == "Div"))
+    nodes[cut].output[0] = "images"
+    nodes.insert(cut + 1, make_node("Squeeze", "images first_axis", "mean"))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([0]), "first_axis"))
+    set_nodes(model.graph, nodes)
+    before, after = (run_model(one, _signal(64))[0] for one in (model, _emit(model)))
+    assert snr_db(before, after) > 30

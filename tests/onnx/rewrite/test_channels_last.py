@@ -100,3 +100,10 @@ def test_what_is_done_by_channel_stays() -> None:
     nodes = _turned([0, 2, 1])
     nodes[2] = make_node("Mul", "b scale", "c")
     rewritten(cancel_transposes, build(nodes, {"scale": (1, 1, 4)}), 0)
+
+
+def test_a_number_that_adds_an_axis_stays_behind_the_turn() -> None:
+    nodes = [make_node("Transpose", "x", "t", perm=[0, 2, 1]), make_node("Mul", "t number", "m")]
+    graph = Graph(build([*nodes, make_node("Neg", "m", "y")], {"number": (1, 1, 1, 1)}))
+    cancel_transposes(graph)
+    assert types(graph.finish()) == ["Transpose", "Mul", "Neg"]

@@ -134,6 +134,15 @@ def test_projections_are_merged() -> None:
     assert types(after) == ["Tanh", "Concat", "Conv"]
 
 
+def test_a_part_that_is_repeated_over_time_stays_apart() -> None:
+    """A speaker's projection was laid beside those of frames, and the graph could not run."""
+    nodes = _skips()
+    nodes[0] = make_node("ReduceMax", "x", "t", axes=[2])
+    graph = Graph(build(nodes, _SKIPS))
+    graph.infer_types()
+    assert merge_pointwise(graph) == 0
+
+
 _OTHER_READER = [
     _padded()[0],
     make_node("Conv", "padded w b", "h"),

@@ -17,6 +17,9 @@ _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Operators whose codes follow from those of their input, or from the function."""
 
+_AXES = 3
+"""Of tensors (B, C, T)."""
+
 _WIDEST_COPIED = 16
 """Channels up to which products of copied neighbours are as fast as a convolution."""
 
@@ -173,6 +176,9 @@ def positive_factor(graph: Graph, node: onnx.NodeProto) -> float | None:
     """Return the positive number a Mul or Div multiplies by, or None where it does otherwise."""
     if node.op_type not in {"Mul", "Div"}:
         return None
+    constants = (graph.constant(tensor) for tensor in node.input)
+    if any(value is not None and value.ndim > _AXES for value in constants):
+        return None  # the result has more axes than codes have
     value = graph.scalar(node.input[1])
     if value is None and node.op_type == "Mul":
         value = graph.scalar(node.input[0])

@@ -6,6 +6,7 @@ import onnx
 from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
+from tts_compress.onnx.rewrite.normalization import Shape, known_shapes
 
 _GATES = frozenset({"Sigmoid", "Tanh"})
 
@@ -103,14 +104,17 @@ def merge_pointwise(graph: Graph) -> int:
 
     A WaveNet adds up its layers' skip outputs and projects the sum. Both steps are linear, so the
     layers' inputs, side by side, times one matrix give the same: fewer products, fewer roundings.
-    Required: constant weights, nobody else reads the parts, and the merged matrix is no larger.
+    Required: constant weights, nobody else reads the parts, no part that is known to be repeated
+    along an axis, as that of a speaker is, and the merged matrix is no larger.
     """
-    merged = 0
+    merged, shapes = 0, known_shapes(graph)
     for node in list(graph.nodes):
         last = _pointwise(graph, node)
         leaves = _summands(graph, node.input[0]) if last is not None else []
         parts = [part for leaf in leaves if (part := _pointwise(graph, leaf)) is not None]
         if last is None or len(leaves) < 2 or len(parts) < len(leaves):
+            continue
+        if _is_repeated([shapes[leaf.output[0]] for leaf in leaves if leaf.output[0] in shapes]):
             continue
         sources = sum(part.weight.shape[1] for part in parts)
         if sum(part.weight.size for part in (*parts, last)) > len(last.weight) * sources:
@@ -207,6 +211,11 @@ def _summands(graph: Graph, tensor: str) -> list[onnx.NodeProto]:
         return [node]
     sides = [_summands(graph, side) for side in node.input]
     return [leaf for side in sides for leaf in side] if all(sides) else []
+
+
+def _is_repeated(shapes: list[Shape]) -> bool:
+    """Return True if tensors whose sum is taken have a size of one where others may have more."""
+    return any(1 in sizes and set(sizes) != {1} for sizes in zip(*shapes, strict=False))
 
 
 def _read(graph: Graph, node: onnx.NodeProto) -> Convolution | None:

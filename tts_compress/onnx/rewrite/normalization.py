@@ -181,7 +181,7 @@ def _is_square(graph: Graph, tensor: str | None, root: str) -> bool:
 
 def _move(graph: Graph, node: onnx.NodeProto) -> None:
     """Apply an elementwise operator before the transposes of its inputs."""
-    before = [t if graph.scalar(t) is not None else _before(graph, t) for t in node.input]
+    before = [t if _is_number(graph, t) else _before(graph, t) for t in node.input]
     inputs = [tensor for tensor in before if tensor is not None]
     is_constant = all(graph.constant(tensor) is not None for tensor in node.input)
     if len(inputs) < len(before) or is_constant:
@@ -191,6 +191,12 @@ def _move(graph: Graph, node: onnx.NodeProto) -> None:
     attributes = copy_attributes(node) | {"domain": node.domain}
     turned = graph.make(node.op_type, inputs, f"{output}.turned", node.name, **attributes)
     graph.add("Transpose", [turned], [output], f"{turned}/Transpose", perm=_TURN)
+
+
+def _is_number(graph: Graph, tensor: str) -> bool:
+    """Return True for a constant of one element that adds no axis to (B, C, T)."""
+    value = graph.constant(tensor)
+    return value is not None and value.size == 1 and value.ndim <= len(_TURN)
 
 
 def _before(graph: Graph, tensor: str) -> str | None:
