@@ -250,6 +250,15 @@ def test_arithmetic_is_that_of_the_kernels() -> None:
     assert counts == {"float16": 1, "FP32": 2, "integers": 1}
 
 
+def test_layers_in_a_loop_are_counted() -> None:
+    """Where a voice makes its sound chunk by chunk, its decoder's layers were left out."""
+    inner = [make_node("MatMulInteger", "h codes", "a"), make_node("MatMul", "a own", "b")]
+    body = make_body(inner, {}, {"b": None}, {"own": np.ones((3, 3))})
+    loop = make_node("Loop", "n", "y", body=body)
+    weights = {"codes": np.ones((3, 3), np.int8)}
+    assert count_arithmetic(make_model([loop], {}, {}, weights)) == {"integers": 1, "FP32": 1}
+
+
 @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
 def test_integers_are_no_original(tmp_path: Path, scheme: str) -> None:
     """It was a promise that the recipe had not kept, to be reported."""

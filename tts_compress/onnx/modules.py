@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.graph import Array, Graph, attribute, nested_graphs
 from tts_compress.onnx.weight_codes import packed_weight
 
 
@@ -165,11 +165,17 @@ def initializer_names(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 class WeightFinder:
-    """Looks up the stored weight of an operator, also behind the operator that widens it."""
+    """Looks up the stored weight of an operator, also behind the operator that widens it.
+
+    Operators in branches and loop bodies may be looked up, too.
+    """
 
     def __init__(self, graph: onnx.GraphProto) -> None:
-        self._tensors = {tensor.name: tensor for tensor in graph.initializer}
-        self._producers = {name: node for node in graph.node for name in node.output}
+        self._tensors: dict[str, onnx.TensorProto] = {}
+        self._producers: dict[str, onnx.NodeProto] = {}
+        for part, _ in reversed(list(nested_graphs(graph))):  # the graph's own names count most
+            self._tensors |= {tensor.name: tensor for tensor in part.initializer}
+            self._producers |= {name: node for node in part.node for name in node.output}
 
     def find(self, node: onnx.NodeProto) -> onnx.TensorProto | None:
         """Return the constant tensor of two or more dimensions, or None where there is none."""

@@ -12,7 +12,7 @@ from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, WIDE_LEVELS, ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
+from tts_compress.onnx.graph import Graph, copy_model, fence_bodies, nested_nodes
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
 from tts_compress.onnx.noise import feed_noise
@@ -387,12 +387,14 @@ def count_operators(model: onnx.ModelProto) -> Counter[str]:
 def count_arithmetic(optimized: onnx.ModelProto) -> dict[str, int]:
     """Return the number of layers by the arithmetic of their kernels: integers, float16 or FP32.
 
+    Those of branches and loop bodies count: the last stages of a voice may be in a loop.
+
     Args:
         optimized: A graph as onnxruntime optimized it, where casts stand before what it has no
             kernel for.
     """
     weights, counts = WeightFinder(optimized.graph), Counter[str]()
-    for node in optimized.graph.node:
+    for node in nested_nodes(optimized.graph.node):
         weight = weights.find(node) if node.op_type in LAYERS else None
         if weight is not None:
             halves = weight.data_type == TensorProto.FLOAT16 and not weights.is_widened(node)
