@@ -10,8 +10,9 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.graphs import make_body, make_model, make_node
+from tests.graphs import make_body, make_model, make_node, run_model
 from tests.measures import snr_db
+from tests.onnx.conversion import make_calls, prepared
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Range, choose_range
 from tts_compress.onnx.graph import Graph, copy_model
@@ -20,9 +21,9 @@ from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import Decision, count_decisions
 from tts_compress.onnx.quantize.operators import observed_tensors, store_weights
-from tts_compress.onnx.session import open_session
+from tts_compress.onnx.session import Feeds, open_session
 from tts_compress.recipes.formats import Observer
-from tts_compress.recipes.recipe import Calibration
+from tts_compress.recipes.recipe import Calibration, find_recipe
 
 if TYPE_CHECKING:
     Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
@@ -183,6 +184,29 @@ def test_operator_the_runtime_would_not_fuse_is_refused(
     says = r"promises 2 integer operators.* runs only 1 .*and '/net/two/Conv' in FP32"
     with pytest.raises(QuantizationError, match=says):
         _convert(graph, decisions, signal)
+
+
+def test_more_layers_on_codes_than_promised_are_no_fault() -> None:
+    """The runtime rounds the weights of a layer between two on codes; it was refused as FP32."""
+    generator = np.random.default_rng(0)
+    shapes = {"first": (16, 8, 3), "depthwise": (16, 1, 5), "last": (16, 16, 3)}
+    nodes = [
+        make_node("Conv", "x first", "a", pads=[1, 1]),
+        make_node("Conv", "a depthwise", "b", pads=[2, 2], group=16),
+        make_node("Conv", "b last", "c", pads=[1, 1]),
+        make_node("Neg", "c", "y"),
+    ]
+    weights = {name: generator.normal(0, 0.2, shape) for name, shape in shapes.items()}
+    model = make_model(nodes, {"x": [1, 8, "t"]}, {"y": None}, weights)
+
+    def call(seed: int) -> Feeds:
+        return {"x": np.random.default_rng(seed).normal(size=(1, 8, 64)).astype(np.float32)}
+
+    recipe = find_recipe("onnx", "int8-static")
+    converted = convert(prepared(model, recipe, make_calls(call), batch_one=False))
+    assert count_operators(converted) == {"Conv int8/static": 2, "Conv float32/none": 1}
+    before, after = (run_model(one, call(100))[0] for one in (model, converted))
+    assert snr_db(before, after) > 30
 
 
 def test_weight_that_was_not_converted_is_found(
