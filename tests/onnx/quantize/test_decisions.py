@@ -11,14 +11,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.graphs import make_node
+from tests.graphs import make_model, make_node
 from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
 from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
-from tts_compress.recipes.recipe import Calibration, Recipe, Rule
+from tts_compress.recipes.recipe import Calibration, Recipe, Rule, find_recipe
 
 if TYPE_CHECKING:
     Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
@@ -180,6 +180,16 @@ def test_small_table_is_left_alone(decided: Decided, chain: onnx.ModelProto) -> 
     graph, decisions = decided({"activations": "dynamic"}, {})
     assert {d.module: d.weights for d in decisions}["net.emb"] == "float32"
     assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
+
+
+def test_weights_of_other_operators_alone_are_refused() -> None:
+    """The graph was said to have no constant weights."""
+    product = make_node("Einsum", "x w", "y", equation="td,dk->tk")
+    model = make_model([product], {"x": ["t", 8]}, {"y": None}, {"w": np.ones((8, 8))})
+    with pytest.raises(
+        QuantizationError, match="no weight of a layer .*; accepted: Conv, .*MatMul"
+    ):
+        decide(prepare(model), find_recipe("onnx", "int8-weight-only"))
 
 
 @pytest.mark.parametrize(

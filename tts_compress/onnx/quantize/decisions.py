@@ -180,7 +180,8 @@ def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str
         kinds = ", ".join(sorted(onnx.TensorProto.DataType.Name(kind).lower() for kind in stored))
         return f"its weights are {kinds} already; compress the FP32 original"
     if not decisions:
-        return "it has no constant weights; accepted: layers whose weights are stored in the graph"
+        kinds = ", ".join(CONVERTIBLE)
+        return f"it stores no weight of a layer outside branches and loops; accepted: {kinds}"
     matched = [
         decision.operator
         for decision in decisions
