@@ -139,7 +139,7 @@ class GraphInput:
         if not self.fits(array.shape):
             return f"has shape {list(array.shape)}; the graph wants {self}"
         if not array.size:
-            return f"is empty, of shape {list(array.shape)}"
+            return f"is empty, of shape {list(array.shape)}: leave its call out"
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return "has values that are not finite"
         return None
