@@ -186,18 +186,19 @@ class Recipe(ConfigFile):
         return trained or any(rule.observes for rule in self.component)
 
     def for_sizes(self, sizes: Iterable[int]) -> "Recipe":
-        """Return the recipe for a model, given its numbers of weights, one for each tensor."""
-        if not any(rule.skip_smallest for rule in self.component):
-            return self
+        """Return the recipe for a model with weight tensors of so many weights each."""
         ascending = sorted(sizes)
         sums = list(accumulate(ascending))
 
         def resolved(rule: Rule) -> Rule:
-            kept = [size for size, total in zip(ascending, sums, strict=True) if total > rule.skip_smallest * sums[-1]]
-            least = max(rule.min_weights, kept[0] if kept and rule.skip_smallest else 1)
+            skipped = sum(total <= rule.skip_smallest * sums[-1] for total in sums)
+            least = max(rule.min_weights, ascending[skipped])
             return rule.model_copy(update={"min_weights": least, "skip_smallest": 0.0})
 
-        return self.model_copy(update={"component": tuple(map(resolved, self.component))})
+        if not (ascending and any(rule.skip_smallest for rule in self.component)):
+            return self
+        rules = tuple(resolved(r) if r.skip_smallest else r for r in self.component)
+        return self.model_copy(update={"component": rules})
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":
