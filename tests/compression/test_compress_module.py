@@ -167,6 +167,17 @@ def test_the_first_rule_that_can_decides() -> None:
     assert decided[1].weights == "float32"
 
 
+def test_smallest_layers_have_finer_weights_in_int8() -> None:
+    """Two layers with one weight count as one."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64), nn.Linear(64, 6))
+    net[2].weight = net[0].weight
+    small = compress(net, "int8-weight-only")
+    assert [str(layer.weights) for layer in manifest_of(small).layers] == ["int8", "int8", "int8"]
+    net[3] = nn.Linear(64, 5)
+    small = compress(net, "int8-weight-only")
+    assert [str(layer.weights) for layer in manifest_of(small).layers] == ["int8", "int8", "float16"]
+
+
 def test_what_would_change_nothing_is_refused_with_reasons() -> None:
     shipped = find_recipe("module", "int8")
     rule = shipped.component[0].model_copy(update={"exclude": ("head",), "operators": ()})

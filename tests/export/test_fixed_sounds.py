@@ -5,6 +5,7 @@ pytest -s -m slow tests/export/test_fixed_sounds.py   prints them
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from runpy import run_path
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from tts_compress.export.fixed import export_fixed
 from tts_compress.models import load
 from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.stages import Stage, single_stage
 
@@ -54,17 +56,19 @@ def _original(name: str, request: pytest.FixtureRequest) -> Any:
 
 
 def _distances(
-    original: Any, runs: Mapping[str, tuple[Stage, _Run]], texts: Sequence[str] = _TEXTS
+    original: Any,
+    runs: Mapping[str, tuple[Stage, _Run]],
+    texts: Sequence[str] = _TEXTS,
+    seeds: Sequence[int] = (0,),
 ) -> dict[str, list[float]]:
     """Return each run's signal-to-noise ratios to FP32 in dB, from the frames of the texts."""
     model, whole, _ = _cut(original)
     names = sorted({stage.reads[0] for stage, _ in runs.values()})
-    watched = with_outputs(copy_model(model), [*names, *whole.returns])
+    watched = feed_noise(with_outputs(copy_model(model), [*names, *whole.returns]))
     session = onnxruntime.InferenceSession(watched.SerializeToString())
     distances: dict[str, list[float]] = {form: [] for form in runs}
-    inputs = {value.name for value in session.get_inputs()}
-    for call in original.calibration_calls(texts, seed=0):
-        *tensors, real = session.run(None, {n: v for n, v in call.items() if n in inputs})
+    for call in chain.from_iterable(original.calibration_calls(texts, seed=s) for s in seeds):
+        *tensors, real = session.run(None, call)
         for form, (stage, run) in runs.items():
             frames = np.moveaxis(tensors[names.index(stage.reads[0])], stage.axis, -1)
             sound = np.asarray(run({stage.reads[0]: frames})).reshape(-1)
@@ -77,7 +81,10 @@ def _distances(
 def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """On the same frames; 16 bits for activations leave little but the rounding of weights."""
+    """On the same frames; 16 bits for activations leave little but the rounding of weights.
+
+    Medians, because a flow's first coupling amplifies that at rare moments.
+    """
     original = _original(name, request)
     recipe, runs = find_recipe(original.family, "int8"), dict[str, tuple[Stage, _Run]]()
     for form in ("qoperator", "qdq", "qdq16"):
@@ -88,9 +95,9 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
         if form != "qoperator":
             export_fixed(small, tmp_path / form, [128, 256])
             runs[form] = stage, partial(_PLAYER(tmp_path / form).sound, sides={})
-    distances = _distances(original, runs)
+    distances = _distances(original, runs, seeds=(0, 10))
     print(name, {form: np.round(rows, 1).tolist() for form, rows in distances.items()})
-    processor, narrow, wide = (np.mean(distances[form]) for form in runs)
+    processor, narrow, wide = (np.median(distances[form]) for form in runs)
     assert narrow > processor - 1.5
     assert wide > narrow + 6
 

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -102,6 +103,10 @@ class Coverage(Config):
     min_weights: int = Field(default=1, ge=1)
     """Leave out operators with fewer weights than this."""
 
+    skip_smallest: float = Field(default=0.0, ge=0, lt=1)
+    """Leave out the smallest weights of a model, up to this share of all: their errors count as much
+    as those of the largest, and more bits for them cost the least."""
+
     durations: bool = False
     """Cover only operators of an ONNX graph that decide durations and nothing else of the sound."""
 
@@ -179,6 +184,21 @@ class Recipe(ConfigFile):
         """True if ranges or codes are chosen from data, or the model is trained on it."""
         trained = any(scheme.trained for scheme in SCHEMES if scheme.name == self.scheme)
         return trained or any(rule.observes for rule in self.component)
+
+    def for_sizes(self, sizes: Iterable[int]) -> "Recipe":
+        """Return the recipe for a model with weight tensors of so many weights each."""
+        ascending = sorted(sizes)
+        sums = list(accumulate(ascending))
+
+        def resolved(rule: Rule) -> Rule:
+            skipped = sum(total <= rule.skip_smallest * sums[-1] for total in sums)
+            least = max(rule.min_weights, ascending[skipped])
+            return rule.model_copy(update={"min_weights": least, "skip_smallest": 0.0})
+
+        if not (ascending and any(rule.skip_smallest for rule in self.component)):
+            return self
+        rules = tuple(resolved(r) if r.skip_smallest else r for r in self.component)
+        return self.model_copy(update={"component": rules})
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":

@@ -46,10 +46,9 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:
     """Return a recipe's decision for every layer with weights, in the modules' order."""
     _refuse_graph_settings(recipe)
     decisions, tied = [], tied_layers(root)
-    for name, module in root.named_modules():
-        if operator_of(module) is None:
-            continue
-        geometry = Geometry.of(module)
+    layers = [(n, m, Geometry.of(m)) for n, m in root.named_modules() if operator_of(m) is not None]
+    recipe = recipe.for_sizes(math.prod(g.shape) for n, _, g in layers if n not in tied)
+    for name, module, geometry in layers:
         rule, reason = _choose(name, geometry, recipe)
         if unfit := _unfit(module):
             rule, reason = _KEEP, unfit

@@ -121,6 +121,17 @@ def test_small_weights_can_be_left_out(decided: Decided, least: int, covered: in
     assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
+@pytest.mark.parametrize(("share", "covered"), [(0.0, 4), (0.019, 4), (0.022, 3), (0.4, 2), (0.99, 1)])
+def test_smallest_weights_can_be_left_out_by_their_share(
+    decided: Decided, share: float, covered: int
+) -> None:
+    """Of 48, 384, 512 and 1280 weights, as far as they are within the share together."""
+    rule, other = {"skip_smallest": share}, {"match": "*", "weights": "float16"}
+    _, decisions = decided(rule, other)
+    assert sum(d.weights == "int8" for d in decisions) == covered
+    assert sum(d.weights == "float16" for d in decisions) == 4 - covered
+
+
 def test_parameters_are_counted(decided: Decided) -> None:
     _, decisions = decided({})
     assert [d.parameters for d in decisions] == [16 * 8 * 3, 16 * 16 * 5, 16 * 8 * 4, 8 * 6]

@@ -150,6 +150,8 @@ def decide(
     for rule in recipe.component:
         _check_rule(rule, recipe.format)
     graph, durations = Graph(model), duration_outputs(model, lengths)
+    tensors = {weight.name: weight for node in graph.nodes for weight in _weights(graph, node)}
+    recipe = recipe.for_sizes(math.prod(weight.dims) for weight in tensors.values())
     phases = phase_outputs(graph)
     coded = frozenset(sound) - phases - length_outputs(model, lengths)
     every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
