@@ -1,8 +1,11 @@
 """Modules, calibrations and files of tensors that were accepted once and gave wrong results."""
 
+import copy
 import json
 import struct
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +222,24 @@ def test_four_bits_take_rows_in_any_layout(batch: int) -> None:
     if batch:
         error = (expected - found).square().mean()
         assert 10 * torch.log10(expected.square().mean() / error) > 12
+
+
+def test_threads_that_begin_together_agree() -> None:
+    """Each brought the four-bit codes into the kernel's layout, one those of another."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]).eval()
+    small = compress(net, "int4-weight-only")
+    x = torch.randn(3, 512)
+    expected = copy.deepcopy(small)(x)
+    together = threading.Barrier(6)
+
+    def call(_: int) -> torch.Tensor:
+        together.wait()
+        return torch.as_tensor(small(x))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(torch.equal(found, expected) for found in pool.map(call, range(6)))
+    assert torch.equal(small(x), expected)
 
 
 def test_records_that_are_nested_deeply_are_refused(tmp_path: Path) -> None:

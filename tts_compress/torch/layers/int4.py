@@ -2,7 +2,9 @@
 
 import math
 import platform
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Self
 
 import torch
@@ -25,6 +27,10 @@ from tts_compress.torch.layers.geometry import Geometry, apply_operator
 _KERNEL_GROUPS = (32, 64, 128, 256)
 _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
+
+_ENTERING = threading.Lock()
+"""Of threads that call a layer first at the same time, one brings its codes into the kernel's
+layout."""
 
 
 @register_layer(nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, weights=Weights.INT4)
@@ -126,6 +132,12 @@ class Int4Linear(Int4Layer):
         )
 
     def _enter_kernel_layout(self) -> None:
+        # A compiler cannot record the lock, and records in one thread.
+        with nullcontext() if torch.compiler.is_compiling() else _ENTERING:
+            if not self._in_kernel_layout:
+                self._pack()
+
+    def _pack(self) -> None:
         codes = unpack_nibbles(self.codes).to(torch.int32) + 8
         self.codes = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)  # noqa: SLF001
         zero_points = torch.zeros_like(self.scales)
