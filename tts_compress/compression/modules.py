@@ -1,5 +1,6 @@
 """Compression of what runs in torch: a system's model, or any module."""
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from tts_compress.artifact import LayerRecord, Manifest, Source
 from tts_compress.compression.workbench import Job, describe, read_texts
@@ -97,7 +99,7 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         def run(root: nn.Module) -> None:
             reported = counted(batches, job.progress, "calibrate", len(batches))
             for number, batch in enumerate(reported):
-                call_module(root, batch, number)
+                call_module(root, copied(batch), number)
 
         done = _convert(module, recipe, run if batches else None, job.progress)
     manifest = _describe_module(module, recipe, done, job.seed)
@@ -170,6 +172,15 @@ def speaking(
             observed.synthesize(text, seed=seed)
 
     return run
+
+
+def copied(batch: Any) -> Any:
+    """Return a copy of a batch without gradients, because a module may change its inputs."""
+
+    def copy_leaf(leaf: Any) -> Any:
+        return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+
+    return tree_map(copy_leaf, batch)
 
 
 def call_module(module: nn.Module, batch: Any, number: int) -> Any:

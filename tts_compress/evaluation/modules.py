@@ -1,6 +1,5 @@
 """Two torch modules on the same batches: their size, their speed, and how far outputs differ."""
 
-import copy
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.compression.modules import call_module
+from tts_compress.compression.modules import call_module, copied
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
 from tts_compress.evaluation.intervals import compare_times, take_turns
@@ -167,11 +166,11 @@ def _seconds(pair: Iterable[nn.Module], call: tuple[int, Any]) -> list[float]:
 @torch.inference_mode()
 def _called(module: nn.Module, index: int, batch: Any) -> tuple[float, Any]:
     """Return the seconds of a call, and what it returned."""
-    copied = copy.deepcopy(batch)  # it may change its inputs
+    inputs = copied(batch)
     with torch.random.fork_rng():
         torch.manual_seed(index)
         seconds = start_clock(device_of(module))
-        output = call_module(module, copied, index)
+        output = call_module(module, inputs, index)
         return seconds(), output
 
 
@@ -192,7 +191,8 @@ def _powers(pair: Iterable[nn.Module], index: int, batch: Any) -> dict[str, tupl
     if shapes[0] != shapes[1] or not before:
         raise EvaluationError(
             f"with batch {index} the reference returns shapes {shapes[0]} of real numbers and the "
-            f"candidate {shapes[1]}; give modules that return the same, and some"
+            f"candidate {shapes[1]}; give modules that return the same, and some, in tensors, "
+            "tuples, lists or dictionaries"
         )
     powers = {}
     for name in before:

@@ -60,10 +60,16 @@ class Int4Layer(CompressedLayer):
         scales = group_scales(rows, layer.group_size)
         return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces, in the type of the inputs."""
-        outputs = apply_operator(self.geometry, inputs.float(), self.real_weight(), self.bias)
-        return outputs.to(inputs.dtype)
+    @classmethod
+    @override
+    def stored_shape(cls, geometry: Geometry) -> tuple[int, ...]:
+        outputs = geometry.shape[geometry.channel_axis]
+        return outputs, math.prod(geometry.shape) // outputs // 2
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the outputs of the layer it replaces, in the type of the input."""
+        outputs = apply_operator(self.geometry, input.float(), self.real_weight(), self.bias)
+        return outputs.to(input.dtype)
 
     def real_weight(self) -> Tensor:
         """Return the dequantized weight, FP32, as torch lays it out."""
@@ -93,30 +99,28 @@ class Int4Linear(Int4Layer):
         self._in_kernel_layout = False
 
     @override
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not self._in_kernel_layout and self._fits_kernel(inputs.device):
+    def forward(self, input: Tensor) -> Tensor:
+        if not self._in_kernel_layout and self._fits_kernel(input.device):
             self._enter_kernel_layout()
         if not self._in_kernel_layout:
-            return super().forward(inputs)
-        if not inputs.numel():  # the kernel refuses no rows
-            return inputs.new_empty(*inputs.shape[:-1], self.geometry.shape[0])
+            return super().forward(input)
+        if not input.numel():  # the kernel refuses no rows
+            return input.new_empty(*input.shape[:-1], self.geometry.shape[0])
         # Its rows have to lie in order; `reshape` keeps those of a transposed signal as they are.
-        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16).contiguous()
+        rows = input.reshape(-1, input.shape[-1]).to(torch.bfloat16).contiguous()
         outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
             rows, self.codes, self.group, self.scales
         ).float()
-        outputs = outputs.view(*inputs.shape[:-1], -1)
+        outputs = outputs.view(*input.shape[:-1], -1)
         if self.bias is not None:
             outputs = outputs + self.bias
-        return outputs.to(inputs.dtype)
+        return outputs.to(input.dtype)
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
-        """Leave the layout of the CPU's kernel before anything is moved or cast."""
+        """Leave the layout of the CPU's kernel before anything is moved."""
         self.codes, self.scales = self.stored()
         self._in_kernel_layout = False
-        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        moved.scales = moved.scales.to(torch.bfloat16)  # a cast is not meant for them
-        return moved
+        return super()._apply(fn, recurse)
 
     @override
     def state(self) -> dict[str, Tensor]:
