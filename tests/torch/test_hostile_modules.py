@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -347,12 +348,12 @@ class _Listed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b, self.c = (nn.Linear(64, 64) for _ in range(3))
-        self.order: list[Any] = [self.a, {"b": (self.b,)}]
+        self.order: list[Any] = [self.a, {"b": (SimpleNamespace(layer=self.b),)}]
         self.last = self.c.forward
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = self.order
-        return torch.as_tensor(self.last(second["b"][0](first(x))))
+        return torch.as_tensor(self.last(second["b"][0].layer(first(x))))
 
 
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only"])

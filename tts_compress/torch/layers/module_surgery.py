@@ -13,8 +13,9 @@ import copy
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import wraps
-from types import MethodType
+from types import MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -156,8 +157,8 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
 def redirect(root: nn.Module) -> None:
     """Let attributes that hold replaced modules, such as a plain list of layers, hold the new ones.
 
-    Works in place, on lists, dictionaries, tuples and bound methods. What is no child of a module
-    is called all the same, and would compute with weights that no file holds.
+    Works in place, on lists, dictionaries, tuples, namespaces and bound methods. What is no child
+    of a module is called all the same, and would compute with weights that no file holds.
     """
     for module in root.modules():
         held = vars(module)
@@ -165,7 +166,7 @@ def redirect(root: nn.Module) -> None:
             held[name] = _redirected(value)
 
 
-def _redirected(value: Any, levels: int = 4) -> Any:
+def _redirected(value: Any, levels: int = 8) -> Any:
     """Return a value, in place where it is a container, with successors of replaced modules."""
     if isinstance(value, nn.Module):
         successor = vars(value).get(_SUCCESSOR)
@@ -179,6 +180,8 @@ def _redirected(value: Any, levels: int = 4) -> Any:
         value[:] = [_redirected(each, levels - 1) for each in value]
     elif isinstance(value, dict):
         value.update({key: _redirected(each, levels - 1) for key, each in value.items()})
+    elif isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
+        _redirected(getattr(value, "__dict__", {}), levels - 1)
     elif type(value) is tuple:
         return tuple(_redirected(each, levels - 1) for each in value)
     return value
