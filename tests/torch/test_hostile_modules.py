@@ -314,6 +314,7 @@ def test_what_a_module_keeps_between_calls_is_its_own(scheme: str) -> None:
     for module in (net, small):
         assert not module.past.any()
         assert not module.heard
+    evaluate(net, small, batches=[x])
     with torch.inference_mode():
         expected, found = [fresh(x), fresh(x)], [small(x), small(x)]
     for one, other in zip(expected, found, strict=True):

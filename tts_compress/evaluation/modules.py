@@ -22,7 +22,7 @@ from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.folders import make_directory
 from tts_compress.torch.devices import device_of, start_clock
 from tts_compress.torch.layers.checkpoint import stored_bytes
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+from tts_compress.torch.layers.module_surgery import copy_with_state
 
 
 class OutputError(Record):
@@ -109,7 +109,7 @@ def evaluate_modules(
     """Call two modules in turns with the same batches and the same noise, and compare.
 
     Args:
-        reference: The module in FP32; it is called in evaluation mode, and not modified.
+        reference: The module in FP32; like the other it is called in evaluation mode, as a copy.
         candidate: What `compress` made of it.
         batches: Tensors, tuples of arguments, or dictionaries of them.
         output: Folder for the report, if any.
@@ -127,10 +127,7 @@ def evaluate_modules(
             "a torch module speaks no texts: give the module, what compress made of it, and "
             "batches=[...] of its inputs, each a tensor, a tuple of arguments or a dictionary"
         )
-    pair = [
-        copy_sharing_tensors(module).eval() if module.training else module
-        for module in (reference, candidate)
-    ]
+    pair = [copy_with_state(module).eval() for module in (reference, candidate)]
     calls = list(enumerate(listed))
     threads = torch.get_num_threads()
     torch.set_num_threads(options.threads)

@@ -26,6 +26,7 @@ from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
 from tts_compress.errors import QuantizationError, reason
+from tts_compress.torch.layers.base import CompressedLayer
 from tts_compress.torch.layers.geometry import computes_as, plain_view
 
 if TYPE_CHECKING:
@@ -80,21 +81,23 @@ def copy_sharing_tensors(
 
 
 def copy_with_state(module: ModuleT) -> ModuleT:
-    """Return a copy that shares the values of parameters, and nothing else.
+    """Return a copy that shares the values of parameters and the codes of compressed layers only.
 
     Calling, casting or moving it leaves the original as it is: buffers may be what a module keeps
     between its calls, such as the last samples of a stream, and a cast changes parameters in place.
     """
-    return copy_sharing_tensors(module, _own)
+    compressed = (part for part in module.modules() if isinstance(part, CompressedLayer))
+    codes = {id(tensor) for part in compressed for tensor in part.buffers()}
 
+    def own(tensor: Tensor) -> Tensor:
+        if id(tensor) in codes or type(tensor) not in {Tensor, nn.Parameter}:
+            return tensor
+        if not isinstance(tensor, nn.Parameter):
+            return tensor.detach().clone()
+        learns = tensor.requires_grad and not tensor.is_inference()  # torch refuses both
+        return nn.Parameter(tensor.detach(), requires_grad=learns)
 
-def _own(tensor: Tensor) -> Tensor:
-    if not isinstance(tensor, nn.Parameter):
-        return tensor.detach().clone()
-    if type(tensor) is not nn.Parameter:
-        return tensor
-    learns = tensor.requires_grad and not tensor.is_inference()  # torch refuses both
-    return nn.Parameter(tensor.detach(), requires_grad=learns)
+    return copy_sharing_tensors(module, own)
 
 
 def normalize(root: nn.Module) -> nn.Module:
