@@ -351,9 +351,10 @@ class _Listed(nn.Module):
         self.a, self.b, self.c = (nn.Linear(64, 64) for _ in range(3))
         self.order: list[Any] = [self.a, {"b": (SimpleNamespace(layer=self.b),)}]
         self.last = self.c.forward
+        self.order.append(self.order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        first, second = self.order
+        first, second = self.order[:2]
         return torch.as_tensor(self.last(second["b"][0].layer(first(x))))
 
 

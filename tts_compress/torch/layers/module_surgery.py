@@ -174,19 +174,23 @@ def _redirected(value: Any, levels: int = 8) -> Any:
     if isinstance(value, nn.Module):
         successor = vars(value).get(_SUCCESSOR)
         return value if successor is None else _redirected(successor)
-    if isinstance(value, MethodType):
-        owner = _redirected(value.__self__)
-        return value if owner is value.__self__ else getattr(owner, value.__name__)
     if not levels:
         return value
-    if isinstance(value, list):
-        value[:] = [_redirected(each, levels - 1) for each in value]
-    elif isinstance(value, dict):
-        value.update({key: _redirected(each, levels - 1) for key, each in value.items()})
-    elif isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
+    if isinstance(value, MethodType):
+        owner = _redirected(value.__self__, levels - 1)
+        return value if owner is value.__self__ else getattr(owner, value.__name__)
+    if isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
         _redirected(getattr(value, "__dict__", {}), levels - 1)
-    elif type(value) is tuple:
-        return tuple(_redirected(each, levels - 1) for each in value)
+    if not isinstance(value, list | dict | tuple):
+        return value
+    whole: Any = value
+    held = whole if isinstance(value, dict) else dict(enumerate(whole))
+    parts = {key: _redirected(each, levels - 1) for key, each in held.items()}
+    changed = {key: each for key, each in parts.items() if each is not held[key]}
+    if changed and isinstance(value, tuple):
+        return getattr(value, "_make", tuple)(parts.values())
+    for key, each in changed.items():  # some containers refuse to be written to
+        whole[key] = each
     return value
 
 
