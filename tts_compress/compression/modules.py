@@ -30,7 +30,7 @@ from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
 from tts_compress.torch.devices import device_of
 from tts_compress.torch.layers.checkpoint import stored_bytes, with_manifest
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
+from tts_compress.torch.layers.module_surgery import copy_with_state, normalize
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
@@ -92,7 +92,8 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         if calibration is None:
             raise RecipeError("a module is trained on its inputs; give batches as calibration")
         root = train_module(module, recipe, calibration, run=job.training)
-        done = finish(root, decide(normalize(copy_sharing_tensors(module)), recipe))
+        # In training a weight under spectral norm changes buffers when it is read.
+        done = finish(root, decide(normalize(copy_with_state(module)).eval(), recipe))
     else:
         batches = [] if recipe.calibration is None else _batches(calibration, recipe.calibration)
 
