@@ -389,6 +389,7 @@ def test_an_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> No
         ("/proc/out", "cannot write '/proc/out': "),
         ("/proc/version/out", "'/proc/version' is not a directory"),
         ("/proc", "'/proc' is a mount point, which cannot be replaced; choose a directory in it"),
+        (".", "'.' is the current directory, which cannot be replaced; choose a directory in it"),
         ("x" * 300, "File name too long"),
     ],
 )

@@ -320,9 +320,11 @@ def _check_ours(target: Path, marker: str, *, force: bool) -> None:
     """Refuse what exists, unless it is an empty directory or may be replaced."""
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
-    if target.is_mount():
+    # `Path(".").is_mount()` is always true in Python 3.11.
+    if (is_here := target.absolute() == Path.cwd()) or target.is_mount():
+        why = "the current directory" if is_here else "a mount point"
         raise ArtifactError(
-            f"'{target}' is a mount point, which cannot be replaced; choose a directory in it"
+            f"'{target}' is {why}, which cannot be replaced; choose a directory in it"
         )
     with file_errors(f"cannot read '{target}'"):
         empty = not any(target.iterdir())

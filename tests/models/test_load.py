@@ -14,6 +14,7 @@ from typing import Any
 import onnx
 import pytest
 
+from tts_compress import compress
 from tts_compress.errors import ArtifactError, ModelError, TTSCompressWarning
 from tts_compress.families import Family, accepted_specs, families
 from tts_compress.models import load, open_model
@@ -275,3 +276,12 @@ def test_a_name_that_no_manifest_can_hold_is_refused_before_the_work(tmp_path: P
     path.touch()
     with pytest.raises(ModelError, match=r"is not UTF-8 in this locale; rename it, or set LC_ALL"):
         open_model(f"onnx:{path}")
+
+
+def test_what_is_no_spec_is_named_by_its_type() -> None:
+    """A class or a state_dict was shown in full, as the name of a model."""
+    given: Any = {"weight": [0.0] * 1000}
+    with pytest.raises(ModelError, match=r"'dict' is no model; .* not its class or state_dict"):
+        load(given)
+    with pytest.raises(ModelError, match="'Path' is no model"):
+        compress(Path)  # type: ignore[call-overload]

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils import parametrizations
 
 from tests.told import Told
 from tts_compress import compress, load
@@ -132,6 +133,15 @@ def test_compress_trains_by_the_schemes_name(net: Any, monkeypatch: pytest.Monke
     small = compress(module, "int8-qat", calibration=batches, progress=told)
     assert isinstance(small.get_submodule("layer"), CompressedLayer)
     assert told.steps[-1] == ("train", 3, 3)
+
+
+def test_a_module_in_training_is_left_as_it_was(net: Any, tmp_path: Path) -> None:
+    """Under spectral norm every look at a weight is a step of its own."""
+    module = nn.Sequential(parametrizations.spectral_norm(nn.Linear(64, 64)), net[0]).train()
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    run = TrainingRun(options=TrainingOptions(steps=2), folder=tmp_path)
+    compress_trained(module, calibration=net[1], run=run)
+    assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
 
 
 def test_the_loss_of_a_module_is_chosen(net: Any, tmp_path: Path, tiny: GraphModel) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -164,6 +165,12 @@ def test_ranges_that_were_never_observed_are_an_error(
         convert_qat(student)
     student.module(_mel())  # still observing: what was seen until now counts
     assert convert_qat(student).counts
+
+
+def test_the_student_alone_is_refused() -> None:
+    student: Any = prepare_qat(nn.Sequential(nn.Linear(64, 64)), "int8-dynamic").module
+    with pytest.raises(QuantizationError, match="give what prepare_qat returned"):
+        convert_qat(student)
 
 
 @pytest.mark.parametrize("part", ["conv_pre.weight", "conv_pre.bias"])

@@ -120,6 +120,53 @@ def test_what_is_tied_stays_tied() -> None:
     assert first.weight is not net[0].weight
 
 
+@pytest.mark.parametrize("kind", [parametrizations.spectral_norm, parametrizations.orthogonal])
+def test_weights_that_are_computed_learn(kind: Any) -> None:
+    """Their graph ended behind the first step, and no optimizer had them."""
+    net: Any = nn.Sequential(nn.Linear(64, 64), kind(nn.Linear(64, 64))).eval()
+    student = prepare_qat(net, "int8-dynamic").module
+    weight = student.get_parameter("1.weight")
+    before = weight.detach().clone()
+    torch.testing.assert_close(before, net[1].weight.detach())
+    optimizer = torch.optim.SGD(student.parameters(), lr=0.1)
+    for _ in range(2):
+        optimizer.zero_grad()
+        student(torch.ones(3, 64)).square().sum().backward()
+        optimizer.step()
+    assert not torch.equal(weight, before)
+
+
+def test_a_buffer_that_serves_as_weight_does_not_learn() -> None:
+    layer = nn.Linear(64, 64)
+    weight = layer.weight.detach()
+    del layer.weight
+    layer.register_buffer("weight", weight)
+    student = prepare_qat(nn.Sequential(layer), "int8-dynamic").module
+    assert not student.get_parameter("0.weight").requires_grad
+    assert student.get_parameter("0.bias").requires_grad
+
+
+def test_padding_stays_as_it_is() -> None:
+    """Torch gives that row no gradient; it learned, and padding was heard afterwards."""
+    net = nn.Sequential(nn.Embedding(20, 64, padding_idx=0), nn.Linear(64, 64))
+    student = prepare_qat(net, "int8-weight-only").module
+    student(torch.tensor([[0, 1, 0]])).square().sum().backward()
+    gradient = student.get_parameter("0.weight").grad
+    assert gradient is not None
+    assert not gradient[0].any()
+    assert gradient[1].any()
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_attention_drops_out_where_it_trains(module: Speech, need_weights: bool) -> None:
+    attention: Any = prepare_qat(module, "int8-dynamic").module.get_submodule("attention").train()
+    x = torch.randn(2, 5, 64)
+    found, again = (attention(x, x, x, need_weights=need_weights)[0] for _ in range(2))
+    assert not torch.equal(found, again)
+    attention.eval()
+    assert torch.equal(*(attention(x, x, x, need_weights=need_weights)[0] for _ in range(2)))
+
+
 def test_ranges_are_trained_if_asked_for(module: Speech) -> None:
     plain = prepare_qat(module, _recipe()).module
     assert not [name for name, _ in plain.named_parameters() if "log_stretch" in name]

@@ -238,10 +238,10 @@ def test_layers_that_only_began_alike_take_one_pass_more() -> None:
     torch.manual_seed(0)
     inputs, passes = (torch.zeros(4, 3, 32), torch.randn(4, 3, 32)), list[int]()
 
-    def run(_: nn.Module) -> None:
+    def run(root: nn.Module) -> None:
         passes.append(len(passes))
         for values in inputs:
-            for layer, x in zip(net, values, strict=True):
+            for layer, x in zip(root.children(), values, strict=True):
                 layer(x)
 
     with torch.no_grad():
@@ -254,9 +254,17 @@ def test_layers_that_only_began_alike_take_one_pass_more() -> None:
 def test_layers_calibration_never_runs_or_damages_are_an_error() -> None:
     net = _Net()
     with pytest.raises(QuantizationError, match="never ran 1 layers, such as 'out'"):
-        list(observe_moments(net, ("q", "out"), lambda _: net.q(torch.ones(1, 32))))
+        list(
+            observe_moments(
+                net, ("q", "out"), lambda root: root.get_submodule("q")(torch.ones(1, 32))
+            )
+        )
     with pytest.raises(QuantizationError, match="the input of 'q' is not finite"):
-        list(observe_moments(net, ("q",), lambda _: net.q(torch.full((1, 32), float("nan")))))
+        list(
+            observe_moments(
+                net, ("q",), lambda root: root.get_submodule("q")(torch.full((1, 32), float("nan")))
+            )
+        )
 
 
 def _encoder() -> nn.Module:

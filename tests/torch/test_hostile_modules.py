@@ -1,16 +1,21 @@
 """Modules, calibrations and files of tensors that were accepted once and gave wrong results."""
 
+import copy
 import json
 import struct
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.nn.utils.parametrizations import spectral_norm
 
-from tts_compress import compress, load_module, save_module
+from tts_compress import compress, evaluate, load_module, manifest_of, prepare_qat, save_module
 from tts_compress.errors import (
     ArtifactError,
     ModelError,
@@ -219,6 +224,247 @@ def test_four_bits_take_rows_in_any_layout(batch: int) -> None:
     if batch:
         error = (expected - found).square().mean()
         assert 10 * torch.log10(expected.square().mean() / error) > 12
+
+
+def test_threads_that_begin_together_agree() -> None:
+    """Each brought the four-bit codes into the kernel's layout, one those of another."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Linear(512, 512) for _ in range(4)]).eval()
+    small = compress(net, "int4-weight-only")
+    x = torch.randn(3, 512)
+    expected = copy.deepcopy(small)(x)
+    together = threading.Barrier(6)
+
+    def call(_: int) -> torch.Tensor:
+        together.wait()
+        return torch.as_tensor(small(x))
+
+    with ThreadPoolExecutor(6) as pool:
+        assert all(torch.equal(found, expected) for found in pool.map(call, range(6)))
+    assert torch.equal(small(x), expected)
+
+
+def test_weights_that_are_computed_at_each_access_are_not_shared() -> None:
+    """One was freed, and the next got its id: layers were taken for tied ones."""
+    net = nn.Sequential(*[spectral_norm(nn.Linear(64, 64)) for _ in range(5)]).eval()
+    layers = manifest_of(compress(net, "int4-weight-only")).layers
+    assert [layer.weights for layer in layers] == ["int4"] * 5
+
+
+class _ByName(nn.Module):
+    """Calls layers as authors of Tacotron-like models do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.linear = nn.Embedding(30, 64), nn.Linear(64, 64)
+        self.conv = nn.Conv1d(64, 64, 3, padding=1)
+        self.rnn = nn.LSTM(64, 64, batch_first=True)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.linear(input=self.table(input=ids))
+        x = self.conv(input=x.mT).mT
+        self.rnn.flatten_parameters()
+        return torch.as_tensor(self.rnn(input=x)[0])
+
+
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.filterwarnings("ignore:.* stay in FP32:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.parametrize(
+    "scheme", ["int8-dynamic", "int8-static", "int8-weight-only", "int4-weight-only", "bf16"]
+)
+def test_layers_are_called_as_torchs_are(scheme: str) -> None:
+    """By the name `input`, in calibration too, and asked to lay out their weights."""
+    torch.manual_seed(0)
+    net, ids = _ByName().eval(), torch.arange(12).view(2, 6)
+    small = compress(net, scheme, calibration=[ids] if scheme == "int8-static" else None)
+    with torch.inference_mode():
+        expected, found = net(ids), small(ids)
+    assert (expected - found).norm() / expected.norm() < 0.2
+    if scheme == "int8-static":
+        student = prepare_qat(net, "int8-qat")
+        with student.observing():
+            student.module(ids)
+
+
+class _Stream(nn.Module):
+    """Keeps the end of its input for the next call, and all that it has heard."""
+
+    past: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv1d(64, 64, 3), nn.LayerNorm(64)
+        self.register_buffer("past", torch.zeros(1, 64, 2))
+        self.heard: list[torch.Tensor] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        joined = torch.cat((self.past, x), -1)
+        self.past.copy_(joined[..., -2:])
+        self.heard.append(x)
+        return torch.as_tensor(self.norm(self.conv(joined).mT))
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-static", "int8-weight-only"])
+def test_what_a_module_keeps_between_calls_is_its_own(scheme: str) -> None:
+    """Calibration left its last samples in the original and in the result, which shared them."""
+    torch.manual_seed(0)
+    net, x = _Stream().eval(), torch.randn(1, 64, 9)
+    fresh = copy.deepcopy(net)
+    small: Any = compress(net, scheme, calibration=[x] if scheme == "int8-static" else None)
+    for module in (net, small):
+        assert not module.past.any()
+        assert not module.heard
+    evaluate(net, small, batches=[x])
+    with torch.inference_mode():
+        expected, found = [fresh(x), fresh(x)], [small(x), small(x)]
+    for one, other in zip(expected, found, strict=True):
+        assert (one - other).norm() / one.norm() < 0.1
+    assert not net.past.any()
+
+
+@pytest.mark.parametrize("step", ["half", "double", "requires_grad_"])
+def test_a_step_of_the_result_leaves_the_original(step: str) -> None:
+    """`half` changes parameters in place, and both had the same."""
+    net = _Stream().eval()
+    small = compress(net, "int8-weight-only")
+    assert small.get_parameter("norm.weight").data_ptr() == net.norm.weight.data_ptr()
+    getattr(small, step)(*([False] if step == "requires_grad_" else []))
+    assert net.norm.weight.dtype == torch.float32
+    assert net.norm.weight.requires_grad
+
+
+def test_what_is_compressed_in_inference_mode_is_of_use_outside() -> None:
+    """Its buffers could not be written to, and a gradient could not pass its weights."""
+    with torch.inference_mode():
+        small = compress(_Stream().eval(), "int8-weight-only")
+    x = torch.randn(1, 64, 9, requires_grad=True)
+    small(x.detach())
+    nn.Sequential(*list(small.children())[:1])(x).sum().backward()
+    assert x.grad is not None
+
+
+class _Listed(nn.Module):
+    """Calls layers by attributes that torch does not know as children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = (nn.Linear(64, 64) for _ in range(3))
+        self.order: list[Any] = [self.a, {"b": (SimpleNamespace(layer=self.b),)}]
+        self.last = self.c.forward
+        self.order.append(self.order)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.order[:2]
+        return torch.as_tensor(self.last(second["b"][0].layer(first(x))))
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only"])
+def test_layers_are_replaced_wherever_they_are_held(tmp_path: Path, scheme: str) -> None:
+    """They ran in FP32 without a word, and with other weights once the result was loaded."""
+    torch.manual_seed(0)
+    net, x = _Listed().eval(), torch.randn(5, 64)
+    small: Any = compress(net, scheme)
+    path = save_module(small, tmp_path / "net.safetensors")
+    loaded: Any = load_module(_Listed(), path)
+    assert not any(type(part) is nn.Linear for part in (small.order[0], loaded.order[0]))
+    with torch.inference_mode():
+        expected, found = net(x), small(x)
+        assert torch.equal(loaded(x), found)
+    assert 0 < (expected - found).norm() / expected.norm() < 0.1
+    assert type(net.order[0]) is nn.Linear
+    student: Any = prepare_qat(net, "int8-weight-only").module
+    assert student.order[0] is student.a
+
+
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.parametrize("name", ["weight", "bias"])
+def test_weights_that_a_type_cannot_hold_are_refused(name: str) -> None:
+    """They became infinite without a word."""
+    net = nn.Sequential(nn.Linear(64, 64, dtype=torch.float64))
+    with torch.no_grad():
+        net[0].get_parameter(name).view(-1)[0] = 7e4
+    compress(net, "bf16")
+    with pytest.raises(QuantizationError, match=r"'0': a weight of 70000 is too large .*float16"):
+        compress(net, "fp16")
+    with torch.no_grad():
+        net[0].get_parameter(name).view(-1)[0] = 1e300
+    with pytest.raises(QuantizationError, match=r"'0': a weight of 1e\+300 is too large .*float32"):
+        compress(net, "int8-dynamic")
+
+
+class _Counting(nn.Identity):
+    def get_extra_state(self) -> int:
+        return 3
+
+
+def test_a_state_that_a_file_would_lose_is_refused(tmp_path: Path) -> None:
+    small = compress(nn.Sequential(nn.Linear(64, 64), _Counting()), "int8-dynamic")
+    with pytest.raises(ModelError, match=r"'1' \(_Counting\) has a state besides its tensors"):
+        save_module(small, tmp_path / "net.safetensors")
+
+
+@pytest.mark.parametrize("use", [lambda net: compress(net, "int8-dynamic"), prepare_qat])
+def test_modules_that_cannot_be_copied_or_have_no_shape_are_one_line(use: Any) -> None:
+    net: Any = _net()
+    net.kept = [net[0].weight * 2]
+    with pytest.raises(QuantizationError, match="the module cannot be copied"):
+        use(net)
+    net.kept = threading.Lock()
+    with pytest.raises(QuantizationError, match="the module cannot be copied"):
+        use(net)
+    with pytest.raises(QuantizationError, match=r"'0\.weight' has no shape yet"):
+        use(nn.Sequential(nn.LazyLinear(64)))
+
+
+class _InPlace(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.last(self.first(x.mul_(2))))
+
+
+@pytest.mark.parametrize("scheme", ["int8-static", "int4-gptq"])
+def test_batches_stay_as_they_are(scheme: str) -> None:
+    """Calibration changed them with the module, and those with gradients could not be judged."""
+    torch.manual_seed(0)
+    net, batch = _InPlace().eval(), torch.randn(9, 64)
+    before = batch.clone()
+    small = compress(net, scheme, calibration=[batch])
+    assert torch.equal(batch, before)
+    result = evaluate(net, small, batches=[batch.requires_grad_() * 1])
+    assert torch.equal(batch, before)
+    assert result.outputs[0].relative_error < 0.3
+
+
+class _Mixed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(30, 64), nn.LayerNorm(64)
+        self.conv, self.up = nn.Conv1d(64, 64, 3, padding=1), nn.ConvTranspose1d(64, 64, 4, 2, 1)
+        self.rnn, self.last = nn.LSTM(64, 64, batch_first=True), nn.Linear(64, 64)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        x = self.up(self.conv(self.norm(self.table(ids)).mT)).mT
+        return torch.as_tensor(self.last(self.rnn(x)[0]))
+
+
+@pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.filterwarnings("ignore:.* stay in FP32:tts_compress.errors.TTSCompressWarning")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only", "bf16"])
+def test_a_result_is_cast_like_its_original(scheme: str, dtype: torch.dtype) -> None:
+    """Biases and scales took the new type, which kernels refused, and tables kept theirs."""
+    torch.manual_seed(0)
+    net, ids = _Mixed().eval(), torch.arange(12).view(2, 6)
+    small = compress(net, scheme)
+    with torch.inference_mode():
+        expected = net(ids)
+        small(ids)  # in four bits some codes are in the kernel's layout now
+        found = small.to(dtype)(ids)
+    assert found.dtype == dtype
+    assert (expected - found.float()).norm() / expected.norm() < 0.2
 
 
 def test_records_that_are_nested_deeply_are_refused(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Compression of what runs in torch: a system's model, or any module."""
 
+import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_map
 
 from tts_compress.artifact import LayerRecord, Manifest, Source
 from tts_compress.compression.workbench import Job, describe, read_texts
@@ -28,7 +30,7 @@ from tts_compress.torch.convert import Converted, convert, finish
 from tts_compress.torch.decisions import STATED, count_decisions, decide, other_parts
 from tts_compress.torch.devices import device_of
 from tts_compress.torch.layers.checkpoint import stored_bytes, with_manifest
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize
+from tts_compress.torch.layers.module_surgery import copy_with_state, normalize
 
 _FAST_IF: dict[str, frozenset[str]] = {
     "bfloat16": frozenset({"amx_bf16", "avx512_bf16", "bf16"}),
@@ -90,14 +92,15 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         if calibration is None:
             raise RecipeError("a module is trained on its inputs; give batches as calibration")
         root = train_module(module, recipe, calibration, run=job.training)
-        done = finish(root, decide(normalize(copy_sharing_tensors(module)), recipe))
+        # In training a weight under spectral norm changes buffers when it is read.
+        done = finish(root, decide(normalize(copy_with_state(module)).eval(), recipe))
     else:
         batches = [] if recipe.calibration is None else _batches(calibration, recipe.calibration)
 
         def run(root: nn.Module) -> None:
             reported = counted(batches, job.progress, "calibrate", len(batches))
             for number, batch in enumerate(reported):
-                call_module(root, batch, number)
+                call_module(root, copied(batch), number)
 
         done = _convert(module, recipe, run if batches else None, job.progress)
     manifest = _describe_module(module, recipe, done, job.seed)
@@ -170,6 +173,15 @@ def speaking(
             observed.synthesize(text, seed=seed)
 
     return run
+
+
+def copied(batch: Any) -> Any:
+    """Return a copy of a batch without gradients, because a module may change its inputs."""
+
+    def copy_leaf(leaf: Any) -> Any:
+        return leaf.detach().clone() if isinstance(leaf, torch.Tensor) else copy.deepcopy(leaf)
+
+    return tree_map(copy_leaf, batch)
 
 
 def call_module(module: nn.Module, batch: Any, number: int) -> Any:

@@ -1,6 +1,5 @@
 """Two torch modules on the same batches: their size, their speed, and how far outputs differ."""
 
-import copy
 import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tts_compress.artifact import write_text_atomically
-from tts_compress.compression.modules import call_module
+from tts_compress.compression.modules import call_module, copied
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.formatting import bytes_of, milliseconds, times, times_interval
 from tts_compress.evaluation.intervals import compare_times, take_turns
@@ -23,7 +22,7 @@ from tts_compress.evaluation.result import REPORT_NAME
 from tts_compress.folders import make_directory
 from tts_compress.torch.devices import device_of, start_clock
 from tts_compress.torch.layers.checkpoint import stored_bytes
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
+from tts_compress.torch.layers.module_surgery import copy_with_state
 
 
 class OutputError(Record):
@@ -110,7 +109,7 @@ def evaluate_modules(
     """Call two modules in turns with the same batches and the same noise, and compare.
 
     Args:
-        reference: The module in FP32; it is called in evaluation mode, and not modified.
+        reference: The module in FP32; like the other it is called in evaluation mode, as a copy.
         candidate: What `compress` made of it.
         batches: Tensors, tuples of arguments, or dictionaries of them.
         output: Folder for the report, if any.
@@ -128,10 +127,7 @@ def evaluate_modules(
             "a torch module speaks no texts: give the module, what compress made of it, and "
             "batches=[...] of its inputs, each a tensor, a tuple of arguments or a dictionary"
         )
-    pair = [
-        copy_sharing_tensors(module).eval() if module.training else module
-        for module in (reference, candidate)
-    ]
+    pair = [copy_with_state(module).eval() for module in (reference, candidate)]
     calls = list(enumerate(listed))
     threads = torch.get_num_threads()
     torch.set_num_threads(options.threads)
@@ -167,11 +163,11 @@ def _seconds(pair: Iterable[nn.Module], call: tuple[int, Any]) -> list[float]:
 @torch.inference_mode()
 def _called(module: nn.Module, index: int, batch: Any) -> tuple[float, Any]:
     """Return the seconds of a call, and what it returned."""
-    copied = copy.deepcopy(batch)  # it may change its inputs
+    inputs = copied(batch)
     with torch.random.fork_rng():
         torch.manual_seed(index)
         seconds = start_clock(device_of(module))
-        output = call_module(module, copied, index)
+        output = call_module(module, inputs, index)
         return seconds(), output
 
 
@@ -192,7 +188,8 @@ def _powers(pair: Iterable[nn.Module], index: int, batch: Any) -> dict[str, tupl
     if shapes[0] != shapes[1] or not before:
         raise EvaluationError(
             f"with batch {index} the reference returns shapes {shapes[0]} of real numbers and the "
-            f"candidate {shapes[1]}; give modules that return the same, and some"
+            f"candidate {shapes[1]}; give modules that return the same, and some, in tensors, "
+            "tuples, lists or dictionaries"
         )
     powers = {}
     for name in before:

@@ -1,5 +1,6 @@
 """Systems we can load: `base.py` is the protocol, `tts_compress/families.py` the list."""
 
+from os import PathLike
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Literal
@@ -59,6 +60,12 @@ def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = P
         ArtifactError: An artifact was altered after it was saved.
         MissingExtraError: An optional package is needed to read it.
     """
+    if not isinstance(spec, str | PathLike):
+        kind = spec.__name__ if isinstance(spec, type) else type(spec).__name__
+        raise ModelError(
+            f"{kind!r} is no model; give a path or another spec as text, what `load` returned, or "
+            "a torch module, itself and not its class or state_dict"
+        )
     text = str(spec)
     try:
         family, location, manifest = _resolve(text, bare=bare)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from typing_extensions import override
 
 from tts_compress.errors import QuantizationError
@@ -24,7 +25,12 @@ from tts_compress.torch.decisions import LayerDecision, decide
 from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import RECURRENT, Geometry, apply_operator
 from tts_compress.torch.layers.integer import is_pointwise
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, normalize, replace_module
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    normalize,
+    redirect,
+    replace_module,
+)
 
 _TRAINED = frozenset({"int8", "int4"})
 _ROUNDED_AFTERWARDS = frozenset(kind.__name__ for kind in RECURRENT)
@@ -53,8 +59,8 @@ class FakeQuantizedLayer(nn.Module):
         self.geometry = Geometry.of(module)
         vars(self).update(self.geometry.attributes)
         self.decision = decision
-        self.weight: nn.Parameter = module.weight  # type: ignore[assignment]
-        self.bias: nn.Parameter | None = getattr(module, "bias", None)
+        self.weight = _parameter_of(module, "weight")
+        self.bias = _parameter_of(module, "bias")
         in_integers = decision.activations != "none"
         is_transposed = self.geometry.operator == "ConvTranspose1d"
         self.weight_fake_quant = WeightFakeQuantize(
@@ -72,22 +78,36 @@ class FakeQuantizedLayer(nn.Module):
             assert calibration is not None, "a recipe with static activations has one"
             self.activation_fake_quant = ActivationFakeQuantize(calibration, learned=learned_ranges)
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the layer's output with rounded values; `inputs` are indices for an embedding."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the layer's output with rounded values; `input` is indices for an embedding."""
         try:
             weight = self.weight_fake_quant(self.weight)
-            if self.activation_fake_quant is not None:
-                inputs = self.activation_fake_quant(inputs)
+            observed = self.activation_fake_quant
+            values = input if observed is None else observed(input)
         except QuantizationError as error:
             raise QuantizationError(f"'{self.decision.module}': {error}") from error
         if self.geometry.operator == "Embedding":
-            return F.embedding(inputs, weight)
-        return apply_operator(self.geometry, inputs, weight, self.bias)
+            told = self.geometry.attributes  # they decide which rows learn, and how fast
+            by_count = told["scale_grad_by_freq"]
+            return F.embedding(values, weight, told["padding_idx"], scale_grad_by_freq=by_count)
+        return apply_operator(self.geometry, values, weight, self.bias)
 
     @override
     def extra_repr(self) -> str:
         shape = "×".join(map(str, self.geometry.shape))
         return f"{shape}, weights={self.decision.weights}, activations={self.decision.activations}"
+
+
+def _parameter_of(module: nn.Module, name: str) -> nn.Parameter | None:
+    """Return a layer's own parameter, or one of the values that a parametrization computes.
+
+    A buffer that serves as weight does not learn.
+    """
+    values = getattr(module, name, None)
+    if values is None or isinstance(values, nn.Parameter):
+        return values
+    learns = parametrize.is_parametrized(module, name)
+    return nn.Parameter(values.detach().clone(), requires_grad=learns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -115,9 +135,9 @@ def prepare_qat(
     """Return a copy of a module with fake-quantized layers, ready to be trained.
 
     Train its `module` with any loss and optimizer, then call `convert_qat`. It shares no tensor
-    with the original. Weight norm is folded: scales are computed from the weights themselves, and
-    what is deployed has no norm. All parameters of real numbers are trainable, also those of layers
-    that stay in FP32, which compensate for the others.
+    with the original. Weight norm and other parametrizations of layers are folded: scales are
+    computed from the weights themselves, and what is deployed has no norm. All parameters of real
+    numbers are trainable, also those of layers that stay in FP32, which compensate for the others.
 
     torchao's QAT swaps linear layers only, with ranges found at run time; here they share one kind
     of layer with convolutions, so that all become the layers of `compress`.
@@ -148,6 +168,7 @@ def prepare_qat(
                 module, decision, recipe.calibration, learned_ranges=learned_ranges
             )
             copy = replace_module(copy, decision.module, layer)
+    redirect(copy)
     return PreparedModule(module=copy, decisions=tuple(decisions))
 
 
@@ -167,6 +188,8 @@ def convert_qat(prepared: PreparedModule) -> Converted:
         QuantizationError: A range was never observed, a weight is not finite, or the finished
             module does not hold what the recipe promised.
     """
+    if not isinstance(prepared, PreparedModule):
+        raise QuantizationError("give what prepare_qat returned, not its `module`")
     root = own_tensors(prepared.module, trainable=False)
     disable_observer(root)
     for name, parameter in root.named_parameters():

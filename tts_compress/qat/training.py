@@ -45,7 +45,11 @@ from tts_compress.qat.task import (
 from tts_compress.qat.trainer import train
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.torch.convert import Converted
-from tts_compress.torch.layers.module_surgery import copy_sharing_tensors, intercepted
+from tts_compress.torch.layers.module_surgery import (
+    copy_sharing_tensors,
+    copy_with_state,
+    intercepted,
+)
 
 _MOST_TRAINED, _MOST_HELD_OUT = 128, 32
 """Calls of one component that are kept: the estimator of a diffusion is called for every step of
@@ -316,7 +320,7 @@ def module_task(
                 f"batch {number} and batch 0 differ in more than the values of their tensors; "
                 "give all of one structure, with the same other arguments"
             )
-    original = copy_sharing_tensors(teacher).eval()
+    original = copy_with_state(teacher).eval()
     calls = []
     for arguments, keywords in inputs:
         copies = tree_map(_cloned, (arguments, keywords))  # it may change its inputs

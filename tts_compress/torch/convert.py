@@ -42,6 +42,7 @@ from tts_compress.torch.layers.base import (
     CompressedLayer,
     build_layer,
     find_layer,
+    finite,
     group_scales,
     layer_state,
     pack_nibbles,
@@ -50,8 +51,9 @@ from tts_compress.torch.layers.base import (
 from tts_compress.torch.layers.checkpoint import STORED_TYPES
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.module_surgery import (
-    copy_sharing_tensors,
+    copy_with_state,
     normalize,
+    redirect,
     refuse_hooks,
     replace_module,
 )
@@ -106,6 +108,7 @@ class Converted:
     """Layers by operator and format, counted in the finished module."""
 
 
+@torch.inference_mode(mode=False)  # tensors that are made in it are of little use outside
 @torch.no_grad()
 def convert(
     root: nn.Module,
@@ -114,7 +117,7 @@ def convert(
     *,
     progress: Progress,
 ) -> Converted:
-    """Return a compressed copy of a module, which shares every other tensor with it.
+    """Return a compressed copy of a module, which shares the values of every other parameter.
 
     On a GPU, linear layers have arithmetic in eight bits. Convolutions keep FP32, because torch has
     no such kernel for them, and a warning states so.
@@ -126,7 +129,7 @@ def convert(
         progress: Receives every layer.
     """
     on_gpu = runs_on_gpu(root, recipe)
-    copy = normalize(copy_sharing_tensors(root)).eval()
+    copy = normalize(copy_with_state(root)).eval()
     asked = decide(copy, recipe)
     decisions = fit_to_gpu(copy, asked) if on_gpu else asked
     refuse_unfit(copy, decisions)
@@ -170,12 +173,16 @@ def compressed(
     """
     chosen = (decision.weights, decision.activations)
     settings: Any = {"group_size": decision.group_size, "limits": limits, "device": device}
-    state = layer_state(module, *chosen, **settings) | (codes or {})
-    return build_layer(Geometry.of(module), *chosen, state, device=device)
+    try:
+        state = layer_state(module, *chosen, **settings) | (codes or {})
+        return build_layer(Geometry.of(module), *chosen, state, device=device)
+    except QuantizationError as error:
+        raise QuantizationError(f"'{decision.module}': {error}") from error
 
 
 def finish(root: nn.Module, decisions: Sequence[LayerDecision]) -> Converted:
     """Return a finished module with its records, after counting its layers."""
+    redirect(root)
     for decision in decisions:
         if decision.tied and decision.is_layer:
             leader = root.get_submodule(decision.tied)
@@ -229,10 +236,7 @@ def round_stored(module: nn.Module, weights: str, done: dict[int, nn.Parameter])
     kind = STORED_TYPES[weights]
     for name, parameter in list(module.named_parameters(recurse=False)):
         if id(parameter) not in done:
-            values = parameter.to(kind).to(parameter.dtype)
-            if not torch.isfinite(values).all():
-                largest = parameter.abs().max()
-                raise QuantizationError(f"a weight of {largest:g} is too large for {kind}")
+            values = finite(parameter, kind).to(parameter.dtype)
             rounded = nn.Parameter(values, requires_grad=False)
             done[id(parameter)] = done[id(rounded)] = rounded
         setattr(module, name, done[id(parameter)])

@@ -13,12 +13,22 @@ from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Recipe, Rule
 from tts_compress.torch.layers.base import CompressedLayer, find_layer, is_layer, walk_layers
-from tts_compress.torch.layers.geometry import Geometry, operator_of, tied_layers, weights_of
+from tts_compress.torch.layers.geometry import (
+    KINDS,
+    RECURRENT,
+    Geometry,
+    operator_of,
+    tied_layers,
+    weights_of,
+)
 
 _KEEP = Rule(match="*")
+_TORCHS = (*KINDS, *RECURRENT)
 _CODES = frozenset({Weights.INT8, Weights.INT4})
 _EXCLUDED, _KEPT = "the recipe excludes it", "the recipe keeps it in FP32"
 _NOT_COVERED = "no rule of the recipe covers it"
+_OWN = "it computes in a way of its own"
+_CLOSED = "the attention around it never calls it, but hands its weight to a function"
 STATED = frozenset({_EXCLUDED, _KEPT, _NOT_COVERED})
 """Reasons for FP32 that whoever reads the recipe knows."""
 
@@ -48,9 +58,10 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:
     decisions, tied = [], tied_layers(root)
     layers = [(n, m, Geometry.of(m)) for n, m in root.named_modules() if operator_of(m) is not None]
     recipe = recipe.for_sizes(math.prod(g.shape) for n, _, g in layers if n not in tied)
+    closed = {id(m.out_proj) for m in root.modules() if isinstance(m, nn.MultiheadAttention)}
     for name, module, geometry in layers:
         rule, reason = _choose(name, geometry, recipe)
-        if unfit := _unfit(module):
+        if unfit := _CLOSED if id(module) in closed else _unfit(module):
             rule, reason = _KEEP, unfit
         decision = LayerDecision(
             module=name,
@@ -178,7 +189,9 @@ def other_parts(root: nn.Module) -> list[LayerRecord]:
             weights=Weights.FLOAT32,
             activations=Activations.NONE,
             parameters=size,
-            reason="there is no compressed layer of its kind",
+            reason=_OWN
+            if isinstance(module, _TORCHS)
+            else "there is no compressed layer of its kind",
         )
         for name, module in walk_layers(root)
         if operator_of(module) is None and not isinstance(module, CompressedLayer)

@@ -8,7 +8,6 @@ memory holds, calibration runs again for those that are left.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import partial
 
 import torch
@@ -17,6 +16,7 @@ from torch import Tensor, nn
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Histogram, Range, choose_range
 from tts_compress.recipes.recipe import Calibration
+from tts_compress.torch.layers.module_surgery import copy_with_state
 
 MOMENTS_BYTES = 512 * 2**20
 """Memory for the moments of one pass."""
@@ -37,7 +37,7 @@ def observe_ranges(
     """Return the range of the input of each named layer, over all calibration calls.
 
     Args:
-        root: The module; hooks are put on it and removed again.
+        root: The module; what is called is a copy, with whatever it keeps between calls.
         names: Dotted names of layers.
         run: Calls the module with calibration data.
         settings: Settings of the ranges.
@@ -50,8 +50,7 @@ def observe_ranges(
         except QuantizationError as error:
             raise QuantizationError(f"the input of '{name}': {error}") from error
 
-    with _hooked(root, names, observe):
-        run(root)
+    run(_observed(root, names, observe))
     _refuse_idle(name for name, seen in histograms.items() if seen.low > seen.high)
     return {name: choose_range(seen, settings) for name, seen in histograms.items()}
 
@@ -76,7 +75,7 @@ def observe_moments(
     The module must stay as it is until the last are yielded.
 
     Args:
-        root: The module; hooks are put on it and removed again.
+        root: The module; what is called is a copy in each pass.
         names: Dotted names of linear layers.
         run: Calls the module with calibration data, the same in every pass.
         budget_bytes: Memory for the moments of one pass; those of one layer always fit.
@@ -87,8 +86,7 @@ def observe_moments(
     left, alone = list(names), frozenset[str]()
     while left:
         step = _Pass(alone, budget_bytes)
-        with _hooked(root, left, step.observe):
-            run(root)
+        run(_observed(root, left, step.observe))
         _refuse_idle(name for name in left if not step.calls[name])
         done: set[str] = set()
         for members, moments in step.finish():
@@ -98,21 +96,21 @@ def observe_moments(
         alone |= {name for name in left if step.leaders[name]}
 
 
-@contextmanager
-def _hooked(
+def _observed(
     root: nn.Module, names: Sequence[str], observe: Callable[[str, Tensor], None]
-) -> Iterator[None]:
-    """Call `observe` with the name and the input of each named layer that runs."""
+) -> nn.Module:
+    """Return a copy that calls `observe` with name and input of each named layer that it runs."""
 
-    def see(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if inputs[0].numel():
-            observe(name, inputs[0].detach())
+    def see(name: str, _: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        values = inputs[0] if inputs else named["input"]
+        if values.numel():
+            observe(name, values.detach())
 
-    with ExitStack() as hooks:
-        for name in names:
-            module = root.get_submodule(name)
-            hooks.enter_context(module.register_forward_pre_hook(partial(see, name)))
-        yield
+    copy = copy_with_state(root)
+    for name in names:
+        module = copy.get_submodule(name)
+        module.register_forward_pre_hook(partial(see, name), with_kwargs=True)
+    return copy
 
 
 def _refuse_idle(names: Iterable[str]) -> None:

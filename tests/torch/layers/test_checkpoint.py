@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -321,6 +321,28 @@ def test_the_same_module_gives_the_same_bytes(tmp_path: Path) -> None:
     assert len({file.read_bytes() for file in files}) == 1
 
 
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only"])
+@pytest.mark.parametrize(
+    ("layer", "other"),
+    [
+        (nn.Linear(64, 64), nn.Linear(64, 32)),
+        (nn.Conv1d(64, 64, 3), nn.Conv1d(64, 64, 5)),
+        (nn.ConvTranspose1d(64, 64, 8, 4), nn.ConvTranspose1d(64, 32, 8, 4)),
+        (nn.LSTM(64, 64), nn.LSTM(64, 32)),
+        (nn.Embedding(64, 64), nn.Embedding(80, 64)),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_of_another_size_are_refused(
+    tmp_path: Path, scheme: str, layer: nn.Module, other: nn.Module
+) -> None:
+    """They were taken, and computed with the sizes of the file."""
+    path = tmp_path / "small.safetensors"
+    save_module(compress(nn.Sequential(layer), scheme), path)
+    with pytest.raises(ArtifactError, match="layer '0': its weight is stored in shape"):
+        load_module(nn.Sequential(other), path)
+
+
 def test_what_cannot_be_saved_or_loaded_says_why(tmp_path: Path) -> None:
     path = tmp_path / "small.safetensors"
     with pytest.raises(ModelError, match="no compressed layer"):
@@ -332,6 +354,9 @@ def test_what_cannot_be_saved_or_loaded_says_why(tmp_path: Path) -> None:
     save_module(small, path, force=True)
     with pytest.raises(ArtifactError, match="the system has no"):
         load_module(nn.Linear(3, 3), path)
+    a_class: Any = nn.Linear
+    with pytest.raises(ModelError, match=r"give a module to fill, such as Net\(\), and the path"):
+        load_module(a_class, path)
     with pytest.raises(ArtifactError, match="cannot write"):
         save_module(small, tmp_path / "none" / "small.safetensors")
     safetensors.save_file({"a": torch.zeros(1)}, tmp_path / "other.safetensors")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F  # noqa: N812  its usual name
 from torch import nn
 
 from tests.measures import snr_db
@@ -234,8 +235,21 @@ def test_a_layer_with_a_forward_of_its_own_is_no_operator() -> None:
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return super().forward(x) * 2
 
+    class Called(nn.Linear):
+        def __call__(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.as_tensor(super().__call__(x) * 2)
+
+    class Causal(nn.Conv1d):
+        def _conv_forward(self, x: torch.Tensor, *parts: Any) -> torch.Tensor:
+            return torch.as_tensor(super()._conv_forward(F.pad(x, (2, 0)), *parts))
+
+    patched: Any = nn.Linear(2, 2)
+    patched.forward = lambda x: x * 2
     assert operator_of(nn.Linear(2, 2)) == "Linear"
     assert operator_of(Twice(2, 2)) is None
+    assert operator_of(Called(2, 2)) is None
+    assert operator_of(Causal(2, 2, 3)) is None
+    assert operator_of(patched) is None
     assert operator_of(nn.modules.linear.NonDynamicallyQuantizableLinear(2, 2)) == "Linear"
     assert operator_of(nn.Conv3d(2, 2, 1)) is None
 

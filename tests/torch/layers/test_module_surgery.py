@@ -2,12 +2,14 @@
 
 import copy
 import threading
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 
+from tts_compress import compress, manifest_of
 from tts_compress.torch.layers.module_surgery import (
     BlockedSnake,
     OpenAttention,
@@ -161,6 +163,47 @@ def test_an_encoder_layer_calls_what_replaced_its_attention(batch_first: bool) -
 def test_attention_with_learned_keys_stays_closed() -> None:
     assert open_attention(nn.MultiheadAttention(8, 2, add_bias_kv=True)) is None
     assert open_attention(nn.MultiheadAttention(8, 2, add_zero_attn=True)) is None
+
+
+class _Attending(nn.Module):
+    def __init__(self, *attentions: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.attentions, self.last = nn.ModuleList(attentions), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for attention in self.attentions:
+            x = x + attention(x, x, x)[0]
+        return torch.as_tensor(self.last(x))
+
+
+class _Doubled(nn.MultiheadAttention):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        output, weights = super().forward(*args, **kwargs)
+        return 2 * output, weights
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only", "int4-weight-only"])
+@pytest.mark.parametrize("kind", ["shared", "learned keys", "subclass"])
+@pytest.mark.filterwarnings("ignore:.* stay in FP32:tts_compress.errors.TTSCompressWarning")
+def test_attention_of_any_kind_computes_the_same(kind: str, scheme: str) -> None:
+    """What stayed closed multiplied by the weight of a layer that was replaced: NaN."""
+    torch.manual_seed(0)
+    if kind == "shared":
+        attentions = [nn.MultiheadAttention(64, 4)] * 3
+    else:
+        attentions = [_Doubled(64, 4) if kind == "subclass" else _learned()]
+    net = _Attending(*attentions).eval()
+    small = compress(net, scheme)
+    assert len({*small.get_submodule("attentions").children()}) == 1
+    x = torch.randn(5, 2, 64)
+    expected, found = net(x), small(x)
+    assert (expected - found).norm() / expected.norm() < 0.2
+    layer = next(r for r in manifest_of(small).layers if r.module.endswith("out_proj"))
+    assert ("hands its weight to a function" in layer.reason) == (kind != "shared")
+
+
+def _learned() -> nn.MultiheadAttention:
+    return nn.MultiheadAttention(64, 4, add_bias_kv=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 40), (2, 6, 70_000), (3, 5, 7)])

@@ -6,19 +6,20 @@ A layer is added by one file in this folder: a subclass of `CompressedLayer`, de
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from itertools import chain, product
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
@@ -26,6 +27,18 @@ from tts_compress.torch.layers.geometry import Geometry, bias_of, weights_of
 
 GROUP_LIMIT = 7
 """The largest magnitude of a four-bit code."""
+
+
+def finite(tensor: Tensor, kind: torch.dtype) -> Tensor:
+    """Return a tensor in another type, if that holds all of its values.
+
+    Raises:
+        QuantizationError: A value is too large for the type, or not finite.
+    """
+    values = tensor.to(kind)
+    if not torch.isfinite(values).all():
+        raise QuantizationError(f"a weight of {tensor.abs().max():g} is too large for {kind}")
+    return values
 
 
 def from_rows(rows: Tensor, shape: Sequence[int], axis: int) -> Tensor:
@@ -151,10 +164,31 @@ class CompressedLayer(nn.Module):
         codes, scales = round_weight(layer.weight, axis, multiplied=multiplied)
         return {"weight": codes, "weight_scale": scales}
 
+    @classmethod
+    def stored_shape(cls, geometry: Geometry) -> tuple[int, ...]:
+        """Return the shape of `weight` in the state of such a layer."""
+        return geometry.shape
+
     def state(self) -> dict[str, Tensor]:
         """Return the tensors that a file keeps, by name; `weight` first."""
         held = {name: getattr(self, buffer) for name, buffer in self.kept.items()}
         return {name: tensor for name, tensor in held.items() if tensor is not None}
+
+    def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
+        """Move, but cast nothing: the kernels take these types, and codes lose what scales lose."""
+
+        def move(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            return moved if moved.dtype == tensor.dtype else tensor.to(moved.device)
+
+        self.cast(fn)
+        applied: Self = super()._apply(move, recurse)  # type: ignore[no-untyped-call]
+        return applied
+
+    def cast(self, fn: Callable[..., Tensor]) -> None:
+        """Return outputs in the type that `fn` gives to tensors, where inputs do not decide it."""
+        kind = fn(torch.empty(0, dtype=self.geometry.dtype)).dtype
+        self.geometry = replace(self.geometry, dtype=kind)
 
     @property
     def weight(self) -> Tensor:
@@ -261,11 +295,12 @@ def layer_state(
     geometry = Geometry.of(module)
     layer = find_layer(geometry, weights, activations, device=device)
     assert layer is not None, "a decision is for a layer there is"
-    parts = [weight.detach().float().contiguous() for weight in weights_of(module)]
+    real = torch.float32
+    parts = [finite(weight.detach(), real).contiguous() for weight in weights_of(module)]
     weight = parts[0] if len(parts) == 1 else torch.cat([part.flatten() for part in parts])
     state = layer.quantize(FloatLayer(geometry, weight, group_size))
     if (bias := bias_of(module)) is not None:
-        state["bias"] = bias.detach().to(torch.float32, copy=True)
+        state["bias"] = finite(bias.detach(), real).clone()
     if activations == Activations.STATIC:
         assert limits is not None, "calibration chose a range for every static layer"
         scale, zero_point = activation_codes(*limits)
@@ -292,6 +327,9 @@ def build_layer(
         raise ValueError(
             f"there is no {geometry.operator} with {weights} weights and {activations} activations"
         )
+    stored, needed = tuple(state["weight"].shape), layer.stored_shape(geometry)
+    if stored != needed:
+        raise ValueError(f"its weight is stored in shape {stored} in the place of {needed}")
     return layer(geometry, state)
 
 

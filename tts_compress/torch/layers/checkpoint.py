@@ -17,7 +17,7 @@ from tts_compress.errors import ArtifactError, ModelError, needing, raising, rea
 from tts_compress.reading import MOST_WEIGHTS_BYTES, check_file, parse_json
 from tts_compress.torch.layers.base import CompressedLayer, build_layer, is_layer, walk_layers
 from tts_compress.torch.layers.geometry import Geometry, bias_of, operator_of, tied_layers
-from tts_compress.torch.layers.module_surgery import normalize, replace_module
+from tts_compress.torch.layers.module_surgery import normalize, redirect, replace_module
 
 STORED_TYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16}
 """Formats that change only how a file stores the weights."""
@@ -136,8 +136,8 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         geometry = geometries.get(layer.module)
         if geometry is None or geometry.operator != layer.operator:
             raise ArtifactError(
-                f"'{path}': the system has no {layer.operator} '{layer.module}'; "
-                "it was compressed with another version of the system's package"
+                f"'{path}': the system has no {layer.operator} '{layer.module}'; it was made of "
+                "another module, or by another version of the system's package"
             )
         names = {name: _join(layer.module, name) for name in _STATE}
         state = {name: file.read(full) for name, full in names.items() if full in file.names}
@@ -156,6 +156,7 @@ def restore_root(root: nn.Module, layers: Sequence[LayerRecord], path: Path) -> 
         built[layer.module] = part
         del state
         _release_freed_memory()
+    redirect(root)
     _fill(root, file, used, path)
     return root
 
@@ -170,7 +171,7 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
 
     Raises:
         ArtifactError: The file exists and `force` is not given, or cannot be written.
-        ModelError: The module is not compressed.
+        ModelError: The module is not compressed, or has a state besides its tensors.
         MissingExtraError: safetensors is not installed.
     """
     target = Path(path)
@@ -189,6 +190,12 @@ def save_module(module: nn.Module, path: Path | str, *, force: bool = False) -> 
     ]
     if not layers:
         raise ModelError("the module has no compressed layer; give one that `compress` returned")
+    for name, part in module.named_modules():
+        if type(part).get_extra_state is not nn.Module.get_extra_state:
+            raise ModelError(
+                f"'{name}' ({type(part).__name__}) has a state besides its tensors "
+                "(get_extra_state), which the file would lose; use torch.save(module, path)"
+            )
     content = {"layers": [asdict(layer) for layer in layers]}
     if (manifest := vars(module).get(_MANIFEST)) is not None:
         content["manifest"] = manifest.to_json()
@@ -211,6 +218,10 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     Raises:
         ArtifactError: The file cannot be read, or holds another module.
     """
+    if not isinstance(original, nn.Module):
+        raise ModelError(
+            f"give a module to fill, such as Net(), and the path; not {original!r:.80}"
+        )
     source = Path(path)
     try:
         stated = parse_json(TensorFile(source).metadata[_KEY])

@@ -9,7 +9,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, finite, register_layer
 from tts_compress.torch.layers.geometry import KINDS, Geometry, apply_operator
 
 _AT_ONCE = 1 << 18
@@ -26,10 +26,10 @@ class Int8WeightOnly(CompressedLayer):
             `bias` where there is one.
     """
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces; `inputs` are indices for an embedding."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the outputs of the layer it replaces; `input` is indices for an embedding."""
         if self.geometry.operator == "Embedding":
-            rows = F.embedding(inputs, self.codes).float() * self.scales[inputs].unsqueeze(-1)
+            rows = F.embedding(input, self.codes).float() * self.scales[input].unsqueeze(-1)
             return rows.to(self.geometry.dtype)
         # Scaling the outputs touches fewer numbers than scaling the weight.
         scales, bias = self.scales, self.bias
@@ -39,8 +39,8 @@ class Int8WeightOnly(CompressedLayer):
             axes = (-1,) + (1,) * (len(self.geometry.shape) - 2)
             scales = scales.view(axes)
             bias = None if bias is None else bias.view(axes)
-        outputs = self._multiply(inputs.float()) * scales
-        return (outputs if bias is None else outputs + bias).to(inputs.dtype)
+        outputs = self._multiply(input.float()) * scales
+        return (outputs if bias is None else outputs + bias).to(input.dtype)
 
     @property
     @override
@@ -77,7 +77,7 @@ class Float16Layer(CompressedLayer):
 
     def __init__(self, geometry: Geometry, state: Mapping[str, Tensor]) -> None:
         kind = getattr(torch, self.weights)
-        super().__init__(geometry, {name: value.to(kind) for name, value in state.items()})
+        super().__init__(geometry, {name: finite(value, kind) for name, value in state.items()})
 
     @classmethod
     @override
@@ -89,13 +89,13 @@ class Float16Layer(CompressedLayer):
     def weight(self) -> Tensor:
         return self.values.to(self.geometry.dtype)  # the type of what goes in and comes out
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces; a table's inputs are indices."""
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the outputs of the layer it replaces; a table's input is indices."""
         if self.geometry.operator == "Embedding":
-            return F.embedding(inputs, self.values).to(self.geometry.dtype)
-        values = inputs.to(self.values.dtype)
+            return F.embedding(input, self.values).to(self.geometry.dtype)
+        values = input.to(self.values.dtype)
         outputs = apply_operator(self.geometry, values, self.values, self.bias)
-        return outputs.to(inputs.dtype)
+        return outputs.to(input.dtype)
 
 
 @register_layer(*KINDS, weights=Weights.BFLOAT16, activations=(Activations.BFLOAT16,))

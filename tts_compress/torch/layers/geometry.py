@@ -13,16 +13,26 @@ KINDS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, nn.Embedding)
 RECURRENT = (nn.LSTM, nn.GRU)
 _GATES = {"LSTM": 4, "GRU": 3}
 
+_COMPUTING = ("forward", "__call__", "_conv_forward", "_output_padding")
+"""Methods of torch's layers that a subclass may override to compute something else."""
+
 
 def operator_of(module: nn.Module) -> str | None:
     """Return the name of the operator a module computes; None if no compressed layer does.
 
-    A subclass counts if it has its base class's `forward`; with its own it may do anything.
+    A subclass counts if it computes by its base class's methods; with its own, or a `forward` that
+    was put on the module itself, it may do anything.
     """
-    for kind in (*KINDS, *RECURRENT):
-        if isinstance(module, kind) and type(module).forward is kind.forward:
-            return kind.__name__
-    return None
+    kind = next((kind for kind in (*KINDS, *RECURRENT) if isinstance(module, kind)), None)
+    return kind.__name__ if kind is not None and computes_as(module, kind) else None
+
+
+def computes_as(module: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return True if a module computes by the methods of one of torch's classes."""
+    if "forward" in vars(module):
+        return False
+    methods = ((getattr(each, name, None) for each in (type(module), kind)) for name in _COMPUTING)
+    return all(method is original for method, original in methods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +139,10 @@ def bias_of(module: nn.Module) -> Tensor | None:
 
 def tied_layers(root: nn.Module) -> dict[str, str]:
     """Return the first layer with the same weight by the names of the others that share it."""
+    # Held until all are compared: one that is computed at each access leaves its id to the next.
+    held = {name: weights_of(m)[0] for name, m in root.named_modules() if operator_of(m)}
     first: dict[int, str] = {}
-    leaders = {
-        name: first.setdefault(id(weights_of(module)[0]), name)
-        for name, module in root.named_modules()
-        if operator_of(module)
-    }
+    leaders = {name: first.setdefault(id(weight), name) for name, weight in held.items()}
     return {name: leader for name, leader in leaders.items() if leader != name}
 
 

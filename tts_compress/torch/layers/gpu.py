@@ -52,10 +52,10 @@ class GpuLinear(CompressedLayer):
             return ""
         return f"its {inputs} inputs and {outputs} outputs are not both multiples of {cls.multiple}"
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return `[..., outputs]` in the type of the inputs."""
-        outputs = self._multiply(inputs.reshape(-1, inputs.shape[-1]))
-        return outputs.reshape(*inputs.shape[:-1], outputs.shape[1]).to(inputs.dtype)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return `[..., outputs]` in the type of the input."""
+        outputs = self._multiply(input.reshape(-1, input.shape[-1]))
+        return outputs.reshape(*input.shape[:-1], outputs.shape[1]).to(input.dtype)
 
     @abstractmethod
     def _multiply(self, rows: Tensor) -> Tensor:

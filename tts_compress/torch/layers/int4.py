@@ -2,7 +2,9 @@
 
 import math
 import platform
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Self
 
 import torch
@@ -25,6 +27,10 @@ from tts_compress.torch.layers.geometry import Geometry, apply_operator
 _KERNEL_GROUPS = (32, 64, 128, 256)
 _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
+
+_ENTERING = threading.Lock()
+"""Of threads that call a layer first at the same time, one brings its codes into the kernel's
+layout."""
 
 
 @register_layer(nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, weights=Weights.INT4)
@@ -54,10 +60,16 @@ class Int4Layer(CompressedLayer):
         scales = group_scales(rows, layer.group_size)
         return {"weight": pack_nibbles(round_groups(rows, scales)), "weight_scale": scales}
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces, in the type of the inputs."""
-        outputs = apply_operator(self.geometry, inputs.float(), self.real_weight(), self.bias)
-        return outputs.to(inputs.dtype)
+    @classmethod
+    @override
+    def stored_shape(cls, geometry: Geometry) -> tuple[int, ...]:
+        outputs = geometry.shape[geometry.channel_axis]
+        return outputs, math.prod(geometry.shape) // outputs // 2
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the outputs of the layer it replaces, in the type of the input."""
+        outputs = apply_operator(self.geometry, input.float(), self.real_weight(), self.bias)
+        return outputs.to(input.dtype)
 
     def real_weight(self) -> Tensor:
         """Return the dequantized weight, FP32, as torch lays it out."""
@@ -87,30 +99,28 @@ class Int4Linear(Int4Layer):
         self._in_kernel_layout = False
 
     @override
-    def forward(self, inputs: Tensor) -> Tensor:
-        if not self._in_kernel_layout and self._fits_kernel(inputs.device):
+    def forward(self, input: Tensor) -> Tensor:
+        if not self._in_kernel_layout and self._fits_kernel(input.device):
             self._enter_kernel_layout()
         if not self._in_kernel_layout:
-            return super().forward(inputs)
-        if not inputs.numel():  # the kernel refuses no rows
-            return inputs.new_empty(*inputs.shape[:-1], self.geometry.shape[0])
+            return super().forward(input)
+        if not input.numel():  # the kernel refuses no rows
+            return input.new_empty(*input.shape[:-1], self.geometry.shape[0])
         # Its rows have to lie in order; `reshape` keeps those of a transposed signal as they are.
-        rows = inputs.reshape(-1, inputs.shape[-1]).to(torch.bfloat16).contiguous()
+        rows = input.reshape(-1, input.shape[-1]).to(torch.bfloat16).contiguous()
         outputs: Tensor = torch.ops.aten._weight_int4pack_mm_for_cpu(  # noqa: SLF001  no public name
             rows, self.codes, self.group, self.scales
         ).float()
-        outputs = outputs.view(*inputs.shape[:-1], -1)
+        outputs = outputs.view(*input.shape[:-1], -1)
         if self.bias is not None:
             outputs = outputs + self.bias
-        return outputs.to(inputs.dtype)
+        return outputs.to(input.dtype)
 
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
-        """Leave the layout of the CPU's kernel before anything is moved or cast."""
+        """Leave the layout of the CPU's kernel before anything is moved."""
         self.codes, self.scales = self.stored()
         self._in_kernel_layout = False
-        moved: Self = super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        moved.scales = moved.scales.to(torch.bfloat16)  # a cast is not meant for them
-        return moved
+        return super()._apply(fn, recurse)
 
     @override
     def state(self) -> dict[str, Tensor]:
@@ -126,6 +136,12 @@ class Int4Linear(Int4Layer):
         )
 
     def _enter_kernel_layout(self) -> None:
+        # A compiler cannot record the lock, and records in one thread.
+        with nullcontext() if torch.compiler.is_compiling() else _ENTERING:
+            if not self._in_kernel_layout:
+                self._pack()
+
+    def _pack(self) -> None:
         codes = unpack_nibbles(self.codes).to(torch.int32) + 8
         self.codes = torch.ops.aten._convert_weight_to_int4pack_for_cpu(codes, 1)  # noqa: SLF001
         zero_points = torch.zeros_like(self.scales)

@@ -153,9 +153,9 @@ class IntegerLayer(CompressedLayer):
         self.description = json.dumps([["weight", *self._unpacked], items])
         self.constants = Constants()
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Return the outputs of the layer it replaces, in the type of the inputs."""
-        return record(self, [inputs])[0] if is_recorded() else self.compute(inputs)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's layers call it so
+        """Return the outputs of the layer it replaces, in the type of the input."""
+        return record(self, [input])[0] if is_recorded() else self.compute(input)
 
     @abstractmethod
     def compute(self, inputs: Tensor) -> Tensor:
@@ -186,6 +186,7 @@ class IntegerLayer(CompressedLayer):
     def _apply(self, fn: Callable[..., Tensor], recurse: bool = True) -> Self:
         """Refuse to leave the CPU: weights are packed for its kernels, and would stay behind."""
         del recurse  # nothing in here is cast either
+        self.cast(fn)
         if (device := fn(torch.empty(0)).device.type) != "cpu":
             raise ModelError(
                 f"integer layers compute on CPUs and cannot move to {device!r}; move the original "
@@ -446,6 +447,12 @@ class Int8ConvTranspose1d(IntegerLayer):
         phases = transposed_phases(layer.weight, layer.geometry)
         codes, scales = round_weight(phases, 0, multiplied=True)
         return {"weight": codes, "weight_scale": scales}
+
+    @classmethod
+    @override
+    def stored_shape(cls, geometry: Geometry) -> tuple[int, ...]:
+        empty = torch.empty(geometry.shape, device="meta")
+        return tuple(transposed_phases(empty, geometry).shape)
 
     @override
     def compute(self, inputs: Tensor) -> Tensor:

@@ -13,7 +13,9 @@ import copy
 import threading
 from collections.abc import Callable
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from functools import wraps
+from types import MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -23,8 +25,9 @@ from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import _WeightNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
-from tts_compress.errors import QuantizationError
-from tts_compress.torch.layers.geometry import plain_view
+from tts_compress.errors import QuantizationError, reason
+from tts_compress.torch.layers.base import CompressedLayer
+from tts_compress.torch.layers.geometry import computes_as, plain_view
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +37,9 @@ _SNAKES = {("dac.nn.layers", "Snake1d"), ("transformers.models.dac.modeling_dac"
 
 _TRANSPOSED = ("transformers.pytorch_utils", "Conv1D")
 """The module that multiplies `[..., inputs]` by a weight `[inputs, outputs]`."""
+
+_SUCCESSOR = "_tts_compress_successor"
+"""The attribute of a replaced module that is what replaced it."""
 
 _BLOCK = 1 << 16
 """Values of a block: with what is computed from them, they stay in a processor's cache."""
@@ -51,6 +57,9 @@ def copy_sharing_tensors(
     Args:
         module: The root of the tree.
         copied: Returns the tensor that the copy has in place of the original's, once for each.
+
+    Raises:
+        QuantizationError: Something that the module holds cannot be copied.
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
@@ -62,7 +71,33 @@ def copy_sharing_tensors(
                 memo[id(value)] = copied(value)
             elif isinstance(value, threading.local):
                 memo[id(value)] = value
-    return copy.deepcopy(module, memo)
+    try:
+        return copy.deepcopy(module, memo)
+    except (RuntimeError, TypeError) as error:
+        raise QuantizationError(
+            f"the module cannot be copied ({reason(error)}); take off the attribute that cannot, "
+            "such as a lock, a generator or a tensor with gradients in a list"
+        ) from error
+
+
+def copy_with_state(module: ModuleT) -> ModuleT:
+    """Return a copy that shares the values of parameters and the codes of compressed layers only.
+
+    Calling, casting or moving it leaves the original as it is: buffers may be what a module keeps
+    between its calls, such as the last samples of a stream, and a cast changes parameters in place.
+    """
+    compressed = (part for part in module.modules() if isinstance(part, CompressedLayer))
+    codes = {id(tensor) for part in compressed for tensor in part.buffers()}
+
+    def own(tensor: Tensor) -> Tensor:
+        if id(tensor) in codes or type(tensor) not in {Tensor, nn.Parameter}:
+            return tensor
+        if not isinstance(tensor, nn.Parameter):
+            return tensor.detach().clone()
+        learns = tensor.requires_grad and not tensor.is_inference()  # torch refuses both
+        return nn.Parameter(tensor.detach(), requires_grad=learns)
+
+    return copy_sharing_tensors(module, own)
 
 
 def normalize(root: nn.Module) -> nn.Module:
@@ -70,14 +105,16 @@ def normalize(root: nn.Module) -> nn.Module:
 
     Works in place. The module's outputs stay the same.
     """
+    for name, parameter in root.named_parameters():
+        if isinstance(parameter, nn.UninitializedParameter):
+            raise QuantizationError(f"'{name}' has no shape yet; call the module once before")
     holder = nn.ModuleList([root])  # the module may itself be one of those
     fold_weight_norm(holder)
-    for parent in list(holder.modules()):
-        for name, child in list(parent.named_children()):
-            ours = open_attention(child) or replace_snake(child) or replace_transposed(child)
-            if ours is not None:
-                refuse_hooks(child, name)
-                setattr(parent, name, ours.train(child.training))
+    for name, module in list(holder.named_modules()):
+        ours = open_attention(module) or replace_snake(module) or replace_transposed(module)
+        if ours is not None:
+            refuse_hooks(module, name.removeprefix("0."))
+            replace_module(holder, name, ours)
     return holder[0]
 
 
@@ -112,11 +149,49 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
     if not name:
         return module.train(root.training)
     replaced = root.get_submodule(name)
+    vars(replaced)[_SUCCESSOR] = module
     for holder in list(root.modules()):
         for leaf, child in list(holder._modules.items()):  # noqa: SLF001  also repeated ones
             if child is replaced:
                 setattr(holder, leaf, module.train(holder.training))
     return root
+
+
+def redirect(root: nn.Module) -> None:
+    """Let attributes that hold replaced modules, such as a plain list of layers, hold the new ones.
+
+    Works in place, on lists, dictionaries, tuples, namespaces and bound methods. What is no child
+    of a module is called all the same, and would compute with weights that no file holds.
+    """
+    for module in root.modules():
+        held = vars(module)
+        for name, value in held.items():
+            held[name] = _redirected(value)
+
+
+def _redirected(value: Any, levels: int = 8) -> Any:
+    """Return a value, in place where it is a container, with successors of replaced modules."""
+    if isinstance(value, nn.Module):
+        successor = vars(value).get(_SUCCESSOR)
+        return value if successor is None else _redirected(successor)
+    if not levels:
+        return value
+    if isinstance(value, MethodType):
+        owner = _redirected(value.__self__, levels - 1)
+        return value if owner is value.__self__ else getattr(owner, value.__name__)
+    if isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
+        _redirected(getattr(value, "__dict__", {}), levels - 1)
+    if not isinstance(value, list | dict | tuple):
+        return value
+    whole: Any = value
+    held = whole if isinstance(value, dict) else dict(enumerate(whole))
+    parts = {key: _redirected(each, levels - 1) for key, each in held.items()}
+    changed = {key: each for key, each in parts.items() if each is not held[key]}
+    if changed and isinstance(value, tuple):
+        return getattr(value, "_make", tuple)(parts.values())
+    for key, each in changed.items():  # some containers refuse to be written to
+        whole[key] = each
+    return value
 
 
 def _fold_parametrizations(module: nn.Module) -> None:
@@ -138,12 +213,13 @@ def _fold_parametrizations(module: nn.Module) -> None:
 
 
 class OpenAttention(nn.Module):
-    """Multi-head attention equal to a `torch.nn.MultiheadAttention`, in evaluation."""
+    """Multi-head attention equal to a `torch.nn.MultiheadAttention`."""
 
     def __init__(self, closed: nn.MultiheadAttention) -> None:
         super().__init__()
         self.embed_dim, self.num_heads = closed.embed_dim, closed.num_heads
         self.head_dim, self.batch_first = closed.head_dim, closed.batch_first
+        self.dropout = closed.dropout
         self._qkv_same_embed_dim = False  # makes nn.TransformerEncoderLayer call this module
         self.in_proj_weight, self.in_proj_bias = None, None  # it asks for them first
         if closed.in_proj_weight is not None:
@@ -189,13 +265,14 @@ class OpenAttention(nn.Module):
         layers = (self.q_proj, self.k_proj, self.v_proj)
         rows = (layer(x) for layer, x in zip(layers, inputs, strict=True))
         q, k, v = (x.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for x in rows)
-        weights = None
+        weights, dropout = None, self.dropout if self.training else 0.0
         if need_weights:
             scores = q @ k.transpose(-1, -2) * self.head_dim**-0.5
             weights = torch.softmax(scores if mask is None else scores + mask, -1)
+            weights = F.dropout(weights, dropout) if dropout else weights
             heads = weights @ v
         else:
-            heads = F.scaled_dot_product_attention(q, k, v, mask)
+            heads = F.scaled_dot_product_attention(q, k, v, mask, dropout)
         return self.out_proj(heads.transpose(1, 2).flatten(2)), weights
 
 
@@ -205,9 +282,10 @@ def open_attention(module: nn.Module) -> OpenAttention | None:
     Also for one that appends learned keys or zeros (`add_bias_kv`, `add_zero_attn`).
     """
     # A subclass with a forward of its own may do anything.
-    if type(module).forward is not nn.MultiheadAttention.forward:
+    if not isinstance(module, nn.MultiheadAttention):
         return None
-    assert isinstance(module, nn.MultiheadAttention)
+    if not computes_as(module, nn.MultiheadAttention):
+        return None
     appends = module.bias_k is not None or module.add_zero_attn
     return None if appends else OpenAttention(module)
 

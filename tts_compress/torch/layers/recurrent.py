@@ -65,10 +65,13 @@ class Int8Recurrent(CompressedLayer):
             "weight_scale": torch.cat(scales),
         }
 
-    def forward(self, inputs: Any, hx: Any = None) -> Any:
+    def flatten_parameters(self) -> None:
+        """Do nothing; torch's layers lay out their weights anew for GPUs."""
+
+    def forward(self, input: Any, hx: Any = None) -> Any:  # noqa: A002  torch's layers call it so
         """Return outputs and state for a tensor or a packed sequence, as torch's layer does."""
-        told, is_packed = self.geometry.attributes, isinstance(inputs, PackedSequence)
-        values, sizes, order, back = inputs if is_packed else (inputs, None, None, None)
+        told, is_packed = self.geometry.attributes, isinstance(input, PackedSequence)
+        values, sizes, order, back = input if is_packed else (input, None, None, None)
         axis = 0 if told["batch_first"] else 1
         is_single = not is_packed and values.dim() == 2
         values = values.unsqueeze(axis) if is_single else values
