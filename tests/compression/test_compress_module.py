@@ -175,7 +175,11 @@ def test_smallest_layers_have_finer_weights_in_int8() -> None:
     assert [str(layer.weights) for layer in manifest_of(small).layers] == ["int8", "int8", "int8"]
     net[3] = nn.Linear(64, 5)
     small = compress(net, "int8-weight-only")
-    assert [str(layer.weights) for layer in manifest_of(small).layers] == ["int8", "int8", "float16"]
+    assert [str(layer.weights) for layer in manifest_of(small).layers] == [
+        "int8",
+        "int8",
+        "float16",
+    ]
 
 
 def test_what_would_change_nothing_is_refused_with_reasons() -> None:

@@ -104,8 +104,8 @@ class Coverage(Config):
     """Leave out operators with fewer weights than this."""
 
     skip_smallest: float = Field(default=0.0, ge=0, lt=1)
-    """Leave out the smallest weights of a model, up to this share of all: their errors count as much
-    as those of the largest, and more bits for them cost the least."""
+    """Leave out the smallest weights of a model, up to this share of all: their errors count as
+    much as those of the largest, and more bits for them cost the least."""
 
     durations: bool = False
     """Cover only operators of an ONNX graph that decide durations and nothing else of the sound."""

@@ -121,7 +121,9 @@ def test_small_weights_can_be_left_out(decided: Decided, least: int, covered: in
     assert sum(decision.weights == "int8" for decision in decisions) == covered
 
 
-@pytest.mark.parametrize(("share", "covered"), [(0.0, 4), (0.019, 4), (0.022, 3), (0.4, 2), (0.99, 1)])
+@pytest.mark.parametrize(
+    ("share", "covered"), [(0.0, 4), (0.019, 4), (0.022, 3), (0.4, 2), (0.99, 1)]
+)
 def test_smallest_weights_can_be_left_out_by_their_share(
     decided: Decided, share: float, covered: int
 ) -> None:
