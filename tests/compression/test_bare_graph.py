@@ -113,6 +113,45 @@ def _name_tensors_as_modules(graph: onnx.GraphProto) -> None:
                 names[place] = named.get(name, name)
 
 
+def test_calls_of_a_program_are_those_of_a_file(vocoder: Path, feeds: Path) -> None:
+    """Also torch's tensors, from a generator, and twice in the same file."""
+    torch = pytest.importorskip("torch")
+    calls = [{"mel": torch.from_numpy(_mel(20 + 7 * i, i))} for i in range(4)]
+    of_file = compress(vocoder, "int8-static", calibration=feeds)
+    once, again = (compress(vocoder, "int8-static", calibration=c) for c in (calls, iter(calls)))
+    assert isinstance(of_file, OnnxGraph)
+    assert isinstance(once, OnnxGraph)
+    assert isinstance(again, OnnxGraph)
+    assert once.graph() == of_file.graph()
+    assert once.manifest == again.manifest
+
+
+def test_texts_of_a_program_are_spoken_in_their_order() -> None:
+    texts = (f"Text number {number}." for number in range(70))
+    small = compress("demo", "int8-static", calibration=texts)
+    assert isinstance(small, GraphModel)
+    assert small.manifest is not None
+    record = small.manifest.calibration
+    assert record is not None
+    assert (record.set, record.utterances) == ("texts", 64)
+
+
+@pytest.mark.parametrize(
+    ("model", "values", "message"),
+    [
+        ("demo", [], "empty; give texts, or a bare graph"),
+        ("graph", [np.ones(3)], "call 0 of the calibration is a ndarray; give dictionaries"),
+        ("demo", [{"mel": _mel(9, 0)}], "is a voice, which is calibrated on texts"),
+        ("graph", ["Hello."], "calibrated on arrays; .*Hello.* was given: give an .npz"),
+        ("graph", 5, "calibration is a int; give"),
+    ],
+)
+def test_wrong_values_are_told(model: str, values: Any, message: str, vocoder: Path) -> None:
+    spec = "demo" if model == "demo" else f"onnx:{vocoder}"
+    with pytest.raises(RecipeError, match=message):
+        compress(spec, "int8-static", calibration=values)
+
+
 @pytest.mark.parametrize(
     "rename",
     [lambda _graph: None, _number_nodes, _name_tensors_as_modules],
@@ -203,7 +242,7 @@ def test_compressed_graph_is_not_compressed_again(
 
 @pytest.mark.parametrize("given", [None, "en", "feeds.toml"])
 def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
-    with pytest.raises(RecipeError, match=r"bare graph, .* file of arrays; .*give an \.npz"):
+    with pytest.raises(RecipeError, match=r"bare graph, .* on arrays; .*give an \.npz"):
         compress(f"onnx:{vocoder}", "int8", calibration=given)
 
 

@@ -7,8 +7,12 @@ holds → the model again, with its manifest. `onnx/`, `torch/` and `qat/` do th
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from math import sqrt
+from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from tts_compress.compression.comparison import TEXTS, check_converted, run_original, verify
@@ -22,10 +26,12 @@ from tts_compress.compression.workbench import (
     source_of,
     trial_feeds,
 )
-from tts_compress.errors import QuantizationError, SchemeError
+from tts_compress.errors import QuantizationError, RecipeError, SchemeError
+from tts_compress.folders import temporary_folder
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
+from tts_compress.models.feeds import write_calls
 from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
 from tts_compress.progress import Progress, default_progress
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
@@ -33,7 +39,7 @@ from tts_compress.recipes.formats import Observer, Quality, Weights, find_qualit
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
     from pathlib import Path
 
     import onnx
@@ -45,6 +51,8 @@ if TYPE_CHECKING:
     LoadedT = TypeVar("LoadedT", TTSModel, nn.Module)
 
 __all__ = ["compress", "compress_trained", "is_feeds"]
+
+_DATA = "texts, or a bare graph's inputs, dictionaries of arrays; or the name of a set or file"
 
 
 @overload
@@ -66,7 +74,7 @@ def compress(
     scheme: str = "int8",
     *,
     recipe: Recipe | str | Path | None = None,
-    calibration: str | Path | None = None,
+    calibration: str | Path | Iterable[str] | Iterable[Mapping[str, Any]] | None = None,
     quality: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
@@ -87,16 +95,17 @@ def compress(  # noqa: PLR0913  the settings of one compression
 
     Args:
         model: A loaded model, a spec that `load` takes, or a bare ONNX graph: `onnx:` and its
-            path, or just the path where `calibration` is an `.npz`. Or any torch module: then a
+            path, or just the path where `calibration` is of arrays. Or any torch module: then a
             module is returned, which shares with it what was not compressed.
         scheme: Name of the scheme; `tts-compress schemes` lists them. `int8` of a torch module is
             `int8-dynamic`; given batches it is `int8-static`. `int8-qat` trains, with the default
             options; `compress_trained` takes others, and resumes after an interruption.
         recipe: A recipe's TOML file in the place of the shipped one, or a recipe that
             `find_recipe` gave and `model_copy` changed, for another format.
-        calibration: A calibration set's name or TOML file, in the place of the recipe's; for a
-            bare graph an `.npz` of its inputs, arrays named `<call>/<input>`, calls from 0; for
-            a torch module an iterable of batches: tensors, tuples of arguments or dictionaries.
+        calibration: A calibration set's name or TOML file, or texts, in the place of the recipe's;
+            for a bare graph dictionaries of arrays by input, one for each call, or an `.npz` of
+            them, arrays named `<call>/<input>`, calls from 0; for a torch module an iterable of
+            batches: tensors, tuples of arguments or dictionaries.
         quality: A bound on the sound of `int8` of an ONNX graph, `good` or `high`: the fastest
             formats of its layers are chosen that keep it. `fast` is the recipe as it is. None is
             what the recipe states: `good` in the shipped ones, else `fast`.
@@ -113,7 +122,8 @@ def compress(  # noqa: PLR0913  the settings of one compression
     """
     kept = None if quality is None else find_quality(quality)
     job = Job(seed=seed, progress=progress or default_progress(), quality=kept)
-    return _compress(model, scheme, recipe, calibration, job)
+    with _stated(model, calibration) as data:
+        return _compress(model, scheme, recipe, data, job)
 
 
 def compress_trained(
@@ -133,8 +143,8 @@ def compress_trained(
         scheme: `int8-qat`; with four-bit weights `int4-qat` for a graph, and `int4-weight-only`
             for what runs in torch.
         recipe: As `compress` takes it.
-        calibration: The texts to train on, by a calibration set's name or TOML file; for a bare
-            graph an `.npz` of its inputs; for a torch module batches of them, two or more.
+        calibration: The texts to train on, or a calibration set's name or TOML file; for a bare
+            graph its inputs, as `compress` takes them; for a torch module batches, two or more.
         run: Options of the training, where it is kept, and where its progress is reported.
 
     Raises:
@@ -147,7 +157,33 @@ def compress_trained(
     """
     training = run or TrainingRun()
     job = Job(seed=training.options.seed, progress=training.progress, training=training)
-    return _compress(model, scheme, recipe, calibration, job)
+    with _stated(model, calibration) as data:
+        return _compress(model, scheme, recipe, data, job)
+
+
+@contextmanager
+def _stated(model: object, calibration: Any) -> Iterator[Any]:
+    """Yield the calibration of a voice or graph as texts or by a name; calls are in a file then."""
+    is_named = calibration is None or isinstance(calibration, str | PathLike)
+    if is_named or _is_module(model):
+        yield calibration
+        return
+    if not isinstance(calibration, Iterable):
+        raise RecipeError(f"the calibration is a {type(calibration).__name__}; give {_DATA}")
+    values = iter(calibration)
+    first = next(values, None)
+    if first is None:
+        raise RecipeError(f"the calibration is empty; give {_DATA}")
+    if isinstance(first, str):
+        yield (first, *values)
+        return
+    with temporary_folder() as folder:
+        yield write_calls(chain([first], values), folder / "calls.npz")
+
+
+def _is_module(model: object) -> bool:
+    torch = sys.modules.get("torch")  # whoever has a module has imported it
+    return torch is not None and isinstance(model, torch.nn.Module)
 
 
 def _compress(
@@ -157,8 +193,7 @@ def _compress(
     calibration: Any,
     job: Job,
 ) -> Model | nn.Module:
-    torch = sys.modules.get("torch")  # whoever has a module has imported it
-    is_module = torch is not None and isinstance(model, torch.nn.Module)
+    is_module = _is_module(model)
     opened: Any = model
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))

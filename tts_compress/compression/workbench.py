@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import onnx
 
@@ -148,38 +148,44 @@ def source_of(model: Model) -> Source:
     )
 
 
-def is_feeds(calibration: str | Path | None) -> bool:
+CalibrationData: TypeAlias = str | Path | tuple[str, ...] | None
+"""Calibration in the place of the recipe's: the name or file of a set, texts, or an `.npz`."""
+
+
+def is_feeds(calibration: CalibrationData) -> bool:
     """Return True if a calibration is given as a file of arrays rather than as texts."""
     return calibration is not None and str(calibration).endswith(FEEDS_SUFFIX)
 
 
 def read_texts(
-    settings: Calibration, chosen: str | Path | None, seed: int, language: str | None = None
+    settings: Calibration, chosen: CalibrationData, seed: int, language: str | None = None
 ) -> tuple[tuple[str, ...], CalibrationRecord]:
     """Return the texts that a model is observed on, and the record of them.
 
     Args:
         settings: The recipe's table.
-        chosen: A calibration set in the place of the recipe's.
+        chosen: A calibration set, or texts, in the place of the recipe's.
         seed: Seed of the noise the model speaks them with.
         language: The language the model states: a shipped set of that language takes the place of
             the shipped one that the recipe names, but not of a file or of a chosen one.
     """
-    name = chosen or settings.set
-    if not name:
-        raise RecipeError("the recipe names no calibration set; give a set's name or TOML file")
-    source = read_calibration_set(str(name))
-    if chosen is None and language is not None and not str(name).endswith(".toml"):
-        source = _in_language(source, language)
-    texts = source.texts[: settings.utterances]
+    name, texts = "texts", chosen
+    if not isinstance(texts, tuple):
+        if not (stated := chosen or settings.set):
+            raise RecipeError("the recipe names no calibration set; give a set's name or TOML file")
+        source = read_calibration_set(str(stated))
+        if chosen is None and language is not None and not str(stated).endswith(".toml"):
+            source = _in_language(source, language)
+        name, texts = source.name, source.texts
+    texts = texts[: settings.utterances]
     digest = hashlib.sha256("\n".join(texts).encode()).hexdigest()
-    return texts, _record(settings, source.name, digest, len(texts), seed)
+    return texts, _record(settings, name, digest, len(texts), seed)
 
 
 def open_calibration(
     model: OnnxGraph,
     settings: Calibration,
-    chosen: str | Path | None,
+    chosen: CalibrationData,
     *,
     seed: int,
     part: str = "",
@@ -204,11 +210,11 @@ def open_calibration(
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])
         calls = partial(model.calibration_calls, texts, seed=seed, part=part)
         return Calls(calls, len(texts)), record
-    if chosen is None or not is_feeds(chosen):
+    if chosen is None or isinstance(chosen, tuple) or not is_feeds(chosen):
         what = "nothing was" if chosen is None else f"'{chosen}' was"
         raise RecipeError(
-            f"'{model.spec}' is a bare graph, which is calibrated on a file of arrays; {what} "
-            "given: give an .npz with arrays named '<call>/<input>'"
+            f"'{model.spec}' is a bare graph, which is calibrated on arrays; {what} given: give "
+            "an .npz with arrays named '<call>/<input>', or dictionaries of them in Python"
         )
     path, graph = Path(chosen), model.graph()
     feeds = open_feeds(path, graph_inputs(graph))
@@ -280,7 +286,7 @@ class Workbench:
     Args:
         model: The model, in FP32.
         recipe: Its form, and how it calibrates, hold for everything that is converted.
-        calibration: A calibration set in the place of the recipe's.
+        calibration: Calibration in the place of the recipe's.
         part: Name of the graph in the model.
         seed: Seed of the calibration's noise.
         held_out: Calls that nothing is observed on, at most a quarter.
@@ -291,7 +297,7 @@ class Workbench:
         model: OnnxGraph,
         recipe: Recipe,
         *,
-        calibration: str | Path | None = None,
+        calibration: CalibrationData = None,
         part: str = "",
         seed: int = 0,
         held_out: int = 0,

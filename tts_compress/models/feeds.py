@@ -4,7 +4,7 @@ import re
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -240,11 +240,26 @@ def feeds_writer(path: Path | str) -> Iterator[Callable[[Feeds], None]]:
         def add(feeds: Feeds) -> None:
             nonlocal count
             for name, array in feeds.items():
-                with archive.open(f"{count}/{name}.npy", "w", force_zip64=True) as member:
+                # Without the time of writing: equal calls are equal files.
+                entry = zipfile.ZipInfo(f"{count}/{name}.npy")
+                with archive.open(entry, "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
             count += 1
 
         yield add
+
+
+def write_calls(calls: Iterable[Any], path: Path) -> Path:
+    """Write an `.npz` of dictionaries of arrays by the names of a graph's inputs."""
+    with feeds_writer(path) as add:
+        for number, call in enumerate(calls):
+            if not isinstance(call, Mapping):
+                raise RecipeError(
+                    f"call {number} of the calibration is a {type(call).__name__}; give "
+                    "dictionaries of arrays by the names of the graph's inputs"
+                )
+            add(dict(call))
+    return path
 
 
 def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:

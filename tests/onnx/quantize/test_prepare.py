@@ -118,3 +118,23 @@ def test_operator_sets_of_branches_are_kept() -> None:
     inputs: Values = {"x": [2], "flag": (TensorProto.BOOL, [])}
     model = make_model([either], inputs, {"y": None}, domains=["com.microsoft"])
     assert "com.microsoft" in [opset.domain for opset in prepare(model).opset_import]
+
+
+def test_padding_states_all_axes() -> None:
+    """Onnxruntime moved transposes past one that named some, which then read wrong ones."""
+    amounts = {"few": np.array([1, 2]), "axis": np.array([-1]), "zero": np.zeros(())}
+    nodes = [
+        make_node("Pad", "x few zero axis", "a"),
+        make_node("Pad", "a few", "b"),
+        make_node("Neg", "b", "y"),
+    ]
+    nodes[1].input[:] = ["a", "few", "", "axis"]
+    model = make_model(nodes, {"x": [1, 3, "T"]}, {"y": None}, amounts, opset=18)
+    prepared = prepare(copy_model(model))
+    held = {t.name: numpy_helper.to_array(t).tolist() for t in prepared.graph.initializer}
+    pads = [node for node in prepared.graph.node if node.op_type == "Pad"]
+    assert [held[node.input[1]] for node in pads] == [[0, 0, 1, 0, 0, 2]] * 2
+    assert [len(node.input) for node in pads] == [3, 2]
+    x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    before, after = (open_session(m, "it").run(None, {"x": x})[0] for m in (model, prepared))
+    assert np.array_equal(before, after)

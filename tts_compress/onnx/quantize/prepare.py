@@ -8,6 +8,7 @@ from onnx import TensorProto, helper, numpy_helper, version_converter
 from tts_compress.errors import QuantizationError, first_line
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.graph import (
+    Graph,
     copy_model,
     element_types,
     infer_types,
@@ -18,6 +19,7 @@ from tts_compress.onnx.graph import (
     standard_opset,
 )
 from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.rewrite.normalization import known_shapes
 from tts_compress.onnx.session import open_session
 
 _HALF, _FULL = TensorProto.FLOAT16, TensorProto.FLOAT
@@ -111,7 +113,30 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     infer_types(model)
     if any(not kind for kind in _kinds(model).values()):
         infer_types(model, _runtime_types(model))
-    return model
+    return _with_whole_padding(model)
+
+
+def _with_whole_padding(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which each `Pad` of constant amounts states those of all axes.
+
+    onnxruntime moves transposes past one that names its axes, and keeps the names.
+    """
+    named = [n for n in model.graph.node if n.op_type == "Pad" and len(n.input) > 3]
+    if not named:
+        return model
+    graph = Graph(model)
+    shapes = known_shapes(graph)
+    for node in named:
+        amounts, axes = graph.constant(node.input[1]), graph.constant(node.input[3])
+        rank = len(shapes.get(node.input[0], ()))
+        if amounts is None or axes is None or not rank:
+            continue
+        whole = np.zeros((2, rank), np.int64)
+        whole[:, axes] = amounts.reshape(2, -1)
+        name = graph.fresh(f"{node.input[1]}.whole")
+        graph.replace_input(node, 1, graph.add_constant(name, whole.ravel()))
+        del node.input[3 if node.input[2] else 2 :]
+    return graph.finish()
 
 
 def _state_arguments(graph: onnx.GraphProto) -> None:
