@@ -175,7 +175,10 @@ def _stated(model: object, calibration: Any) -> Iterator[Any]:
     if first is None:
         raise RecipeError(f"the calibration is empty; give {_DATA}")
     if isinstance(first, str):
-        yield (first, *values)
+        texts = (first, *values)
+        if other := next((text for text in texts if not isinstance(text, str)), None):
+            raise RecipeError(f"a {type(other).__name__} is among the texts; give {_DATA}")
+        yield texts
         return
     with temporary_folder() as folder:
         yield write_calls(chain([first], values), folder / "calls.npz")
