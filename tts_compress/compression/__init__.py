@@ -176,8 +176,8 @@ def _stated(model: object, calibration: Any) -> Iterator[Any]:
         raise RecipeError(f"the calibration is empty; give {_DATA}")
     if isinstance(first, str):
         texts = (first, *values)
-        if other := next((text for text in texts if not isinstance(text, str)), None):
-            raise RecipeError(f"a {type(other).__name__} is among the texts; give {_DATA}")
+        if others := [type(text).__name__ for text in texts if not isinstance(text, str)]:
+            raise RecipeError(f"among the texts is a {others[0]}; give {_DATA}")
         yield texts
         return
     with temporary_folder() as folder:
