@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
+import numpy as np
 import onnx
 import pytest
 from onnx import numpy_helper
@@ -44,8 +45,9 @@ def _damaged(artifact: Path, component: str, target: Path) -> Path:
     graph = voice.graph()
     for tensor in graph.graph.initializer:
         values = numpy_helper.to_array(tensor)
-        if f"{component}." in tensor.name and values.dtype.itemsize == 1 and values.ndim > 1:
-            tensor.CopyFrom(numpy_helper.from_array(values // 64 * 64, tensor.name))
+        if f"{component}." in tensor.name and values.dtype.itemsize < 4 and values.ndim > 1:
+            step = 64 if values.dtype.itemsize == 1 else np.abs(values).max() / 2  # FP16
+            tensor.CopyFrom(numpy_helper.from_array(values // step * step, tensor.name))
     found: Path = voice.with_graphs({"": graph}, voice.manifest).save(target)
     return found
 
