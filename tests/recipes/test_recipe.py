@@ -129,6 +129,17 @@ def test_recipe_survives_the_manifest(rules: list[Rule], summary: str) -> None:
     assert Recipe.model_validate_json(json.dumps(stored)) == recipe
 
 
+@pytest.mark.parametrize(
+    ("sizes", "least"), [([], 1), ([0, 0], 1), ([0, 1, 8, 1], 8), ([5, 5, 5], 5), ([3, 97], 97)]
+)
+def test_a_share_of_the_weights_is_a_size(sizes: list[int], least: int) -> None:
+    """As far as all that are smaller are within it; a model may hold no weights at all."""
+    rules = (Rule(match="*", skip_smallest=0.2), Rule(match="*"))
+    recipe = Recipe(version=1, family="onnx", scheme="mixed", summary="", component=rules)
+    first, second = recipe.for_sizes(sizes).component
+    assert (first.min_weights, second.min_weights) == (least, 1)
+
+
 def test_rule_covers_by_pattern_and_operator() -> None:
     rule = Rule(match="dec.*", operators=("Conv",), exclude=("dec.conv_*",), weights=Weights.INT8)
     assert rule.covers("dec.ups.0", "Conv")

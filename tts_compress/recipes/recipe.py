@@ -188,17 +188,18 @@ class Recipe(ConfigFile):
     def for_sizes(self, sizes: Iterable[int]) -> "Recipe":
         """Return the recipe for a model with weight tensors of so many weights each."""
         ascending = sorted(sizes)
+        if not (any(ascending) and any(rule.skip_smallest for rule in self.component)):
+            return self
         sums = list(accumulate(ascending))
 
         def resolved(rule: Rule) -> Rule:
+            if not rule.skip_smallest:
+                return rule
             skipped = sum(total <= rule.skip_smallest * sums[-1] for total in sums)
             least = max(rule.min_weights, ascending[skipped])
             return rule.model_copy(update={"min_weights": least, "skip_smallest": 0.0})
 
-        if not (ascending and any(rule.skip_smallest for rule in self.component)):
-            return self
-        rules = tuple(resolved(r) if r.skip_smallest else r for r in self.component)
-        return self.model_copy(update={"component": rules})
+        return self.model_copy(update={"component": tuple(map(resolved, self.component))})
 
     @model_validator(mode="after")
     def _calibrated_when_needed(self) -> "Recipe":

@@ -127,7 +127,7 @@ def test_small_weights_can_be_left_out(decided: Decided, least: int, covered: in
 def test_smallest_weights_can_be_left_out_by_their_share(
     decided: Decided, share: float, covered: int
 ) -> None:
-    """Of 48, 384, 512 and 1280 weights, as far as they are within the share together."""
+    """There are 48, 384, 512 and 1280; as many are left out as the share holds together."""
     rule, other = {"skip_smallest": share}, {"match": "*", "weights": "float16"}
     _, decisions = decided(rule, other)
     assert sum(d.weights == "int8" for d in decisions) == covered

@@ -81,7 +81,7 @@ def test_bias_left_out_by_an_empty_name_is_no_input(chain: onnx.ModelProto, sign
 
 
 def test_first_outputs_have_names() -> None:
-    """Of two encoders whose last states alone are read, one was taken for the other."""
+    """One of two encoders whose last states alone are read was taken for the other."""
     sizes = {0: 3, 1: 5}
     weights = {f"w{i}": np.ones((1, 4 * n, 4)) for i, n in sizes.items()}
     weights |= {f"r{i}": np.ones((1, 4 * n, n)) for i, n in sizes.items()}
@@ -135,6 +135,7 @@ def test_padding_states_all_axes() -> None:
     pads = [node for node in prepared.graph.node if node.op_type == "Pad"]
     assert [held[node.input[1]] for node in pads] == [[0, 0, 1, 0, 0, 2]] * 2
     assert [len(node.input) for node in pads] == [3, 2]
+    assert element_types(prepared.graph)["a"] == TensorProto.FLOAT
     x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
     before, after = (open_session(m, "it").run(None, {"x": x})[0] for m in (model, prepared))
     assert np.array_equal(before, after)

@@ -186,7 +186,7 @@ class _Doubled(nn.MultiheadAttention):
 @pytest.mark.parametrize("kind", ["shared", "learned keys", "subclass"])
 @pytest.mark.filterwarnings("ignore:.* stay in FP32:tts_compress.errors.TTSCompressWarning")
 def test_attention_of_any_kind_computes_the_same(kind: str, scheme: str) -> None:
-    """What stayed closed multiplied by the weight of a layer that was replaced: NaN."""
+    """Attention that stayed closed multiplied by the weight of a replaced layer: NaN."""
     torch.manual_seed(0)
     if kind == "shared":
         attentions = [nn.MultiheadAttention(64, 4)] * 3

@@ -18,7 +18,7 @@ _OWN_CODES = frozenset({"LeakyRelu", "Tanh", "Sigmoid"})
 """Operators whose codes follow from those of their input, or from the function."""
 
 _AXES = 3
-"""Of tensors (B, C, T)."""
+"""Number of axes of tensors (B, C, T)."""
 
 _WIDEST_COPIED = 16
 """Channels up to which products of copied neighbours are as fast as a convolution."""

@@ -113,17 +113,18 @@ def prepare(model: onnx.ModelProto) -> onnx.ModelProto:
     infer_types(model)
     if any(not kind for kind in _kinds(model).values()):
         infer_types(model, _runtime_types(model))
-    return _with_whole_padding(model)
+    _state_padding(model)
+    return model
 
 
-def _with_whole_padding(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model in which each `Pad` of constant amounts states those of all axes.
+def _state_padding(model: onnx.ModelProto) -> None:
+    """Let each `Pad` of constant amounts state those of all axes.
 
     onnxruntime moves transposes past one that names its axes, and keeps the names.
     """
     named = [n for n in model.graph.node if n.op_type == "Pad" and len(n.input) > 3]
     if not named:
-        return model
+        return
     graph = Graph(model)
     shapes = known_shapes(graph)
     for node in named:
@@ -134,9 +135,9 @@ def _with_whole_padding(model: onnx.ModelProto) -> onnx.ModelProto:
         whole = np.zeros((2, rank), np.int64)
         whole[:, axes] = amounts.reshape(2, -1)
         name = graph.fresh(f"{node.input[1]}.whole")
-        graph.replace_input(node, 1, graph.add_constant(name, whole.ravel()))
+        model.graph.initializer.append(numpy_helper.from_array(whole.ravel(), name))
+        node.input[1] = name
         del node.input[3 if node.input[2] else 2 :]
-    return graph.finish()
 
 
 def _state_arguments(graph: onnx.GraphProto) -> None:

@@ -29,8 +29,7 @@ _KERNEL_OUTPUTS = 16
 """torch's kernel takes multiples of it."""
 
 _ENTERING = threading.Lock()
-"""Of threads that call a layer first at the same time, one brings its codes into the kernel's
-layout."""
+"""Lets one thread bring a layer's codes into the kernel's layout, where several call it first."""
 
 
 @register_layer(nn.Conv1d, nn.Conv2d, nn.ConvTranspose1d, weights=Weights.INT4)
