@@ -46,6 +46,10 @@ _FEWEST_CALLS = 12
 _NEGLIGIBLE = 0.004
 """Share of the time: where integers save no more of it, their damage is not asked for."""
 
+_FINER = 64.0
+"""Ratio of the energies of weights in 8 bits and in 12, whose steps are a sixteenth: 256, less what
+chosen codes gain over rounded ones."""
+
 _TRIES = 6
 """Choices that are made whole and compared."""
 
@@ -205,11 +209,14 @@ def _options(
             share = sum(d.parameters for d in members) / weights
             kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]
             halved = 0.5 * share * (kept == Weights.FLOAT16)
+            coded = [
+                Option(rules, damage.result(), ms + 0.75 * share)
+                for rules, ms, damage in tried[group.name].values()
+            ]
+            least = min((option.energy for option in coded), default=inf) / _FINER
             options[group.name] = [
-                *(
-                    Option(rules, damage.result(), ms + 0.75 * share)
-                    for rules, ms, damage in tried[group.name].values()
-                ),
+                *coded,
+                Option(_rules_of(group, Weights.INT12), least, plain + 0.625 * share),
                 Option(_rules_of(group, kept), 0.0, plain + halved),
             ]
     return options

@@ -119,6 +119,9 @@ class Weights(_Word):
     INT16 = "int16"
     """Two parts of 8 bits, of an ONNX graph: in as many bytes as float16 a tenth of its error."""
 
+    INT12 = "int12"
+    """The same with a second part of 4 bits."""
+
     INT8 = "int8"
     """Symmetric, one scale per output channel."""
 

@@ -50,6 +50,7 @@ _ARITHMETIC = {
     Weights.BFLOAT16: (Activations.NONE, Activations.BFLOAT16),
     Weights.FLOAT8: (Activations.FLOAT8,),
     Weights.INT16: (Activations.NONE,),
+    Weights.INT12: (Activations.NONE,),
     Weights.INT4: (Activations.NONE, Activations.DYNAMIC, Activations.STATIC),
     Weights.INT8: (Activations.NONE, Activations.DYNAMIC, *CALIBRATED),
 }

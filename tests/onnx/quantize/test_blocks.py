@@ -65,6 +65,7 @@ def _finished(model: onnx.ModelProto, *rules: dict[str, Any]) -> onnx.ModelProto
 _WEIGHTS = {
     "int8": {"weights": "int8"},
     "int16": {"weights": "int16"},
+    "int12": {"weights": "int12"},
     "float16": {"weights": "float16"},
     "bfloat16": {"weights": "bfloat16"},
     "int4": {"weights": "int4", "group_size": 16},

@@ -13,13 +13,14 @@ from onnx.reference import ReferenceEvaluator
 from tests.graphs import make_body, make_model, make_node, run_model
 from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
+from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Range, choose_range
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
-from tts_compress.onnx.quantize.decisions import Decision, count_decisions
+from tts_compress.onnx.quantize.decisions import Decision, count_decisions, decide
 from tts_compress.onnx.quantize.operators import observed_tensors, store_weights
 from tts_compress.onnx.session import Feeds, open_session
 from tts_compress.recipes.formats import Observer
@@ -35,6 +36,7 @@ _WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {
     "int8": ([{}], 35),
     "dynamic": ([{"activations": "dynamic"}, {}], 30),
     "static": ([_STATIC, {}], 28),
+    "int16": ([{"weights": "int16"}], 84),
     "float16 stored": ([{"weights": "float16"}], 60),
     "float16": ([{"weights": "float16", "activations": "float16"}], 55),
     "bfloat16": ([{"weights": "bfloat16"}], 42),
@@ -143,6 +145,26 @@ def test_weights_of_16_bits_take_two_bytes(decided: Decided, kind: str) -> None:
         name = f"{decision.weight}.{kind}"
         small = weights.get(name) or weights[f"{name}.2d"]
         assert small.ByteSize() < 2 * decision.parameters + 64
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kind", "bits"), [(8, "int12", 12), (5, "int12", 16), (8, "int16", 16)]
+)
+def test_two_parts_hold_a_weight_to_half_a_step(inputs: int, kind: str, bits: int) -> None:
+    """Four bits go in pairs into bytes, of which there are two or more: else both parts have 8."""
+    weight = np.random.default_rng(0).normal(size=(3, inputs, 1)).astype(np.float32)
+    node = make_node("Conv", "x w", "y", "/a/Conv")
+    model = make_model([node], {"x": [1, inputs, inputs]}, {"y": [1, 3, inputs]}, {"w": weight})
+    rule = {"match": "a", "weights": kind}
+    finished = _finish(model, list(decide(model, make_recipe(rule))), {})
+    feeds = {"x": np.eye(inputs, dtype=np.float32)[None]}
+    (held,), (other,) = run_model(finished, feeds), ReferenceEvaluator(finished).run(None, feeds)
+    np.testing.assert_allclose(other, held, rtol=1e-6)
+    largest = np.abs(weight[:, :, 0]).max(1, keepdims=True)
+    steps = 127 * 2 ** (bits - 8) + 2 ** (bits - 9) - 1
+    assert (np.abs(held[0] - weight[:, :, 0]) <= 0.501 * largest / steps).all()
+    parts = [t for t in finished.graph.initializer if t.name in {"w.high", "w.low", "w.low.int4"}]
+    assert sum(len(part.raw_data) for part in parts) == bits / 8 * weight.size
 
 
 @pytest.mark.parametrize("way", ["int8", "dynamic", "static", "float16"])

@@ -185,7 +185,6 @@ def prepare_conversion(
     progress.advance(STAGE, 0, 1)
     graph = convertible_graph(exported(), recipe.format, batch_one=batch_one)
     model = graph.model
-    _refuse_codes(model)
     sound = frozenset[str]()
     if recipe.format == "qdq16" and calls is not None:
         sound = _local_tensors(graph, calls.feeds())
@@ -304,6 +303,7 @@ def convertible_graph(model: onnx.ModelProto, form: Format, *, batch_one: bool) 
     if form == "qdq16" and batch_one:
         drop_neutral(graph)  # masks of an utterance's length would be read throughout
     graph.infer_types()  # it drops what nothing reads, of which nothing is decided
+    _refuse_codes(graph.model)
     if form == "qoperator":
         rewrite(graph, batch_one=batch_one)
     return graph

@@ -226,7 +226,7 @@ def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
 def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
     """Return the number of operators with weights by label, as counted in a finished graph."""
     labels = (
-        re.sub(f"/({'|'.join(BY_CHANNEL)})$", "/static", decision.label.replace("int16", "int8"))
+        re.sub(f"/({'|'.join(BY_CHANNEL)})$", "/static", re.sub("int1[26]", "int8", decision.label))
         for decision in decisions
         if decision.weight is not None
     )

@@ -13,7 +13,14 @@ from onnx import TensorProto, helper
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, Affine, Range
-from tts_compress.numerics.weights import Float32, round_bias, round_weight, usable_scales
+from tts_compress.numerics.weights import (
+    CODE_LIMIT,
+    Blocks,
+    Float32,
+    round_bias,
+    round_weight,
+    usable_scales,
+)
 from tts_compress.onnx.graph import CONTRIB, Array, Graph, copy_attributes, tensors_read
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
@@ -103,9 +110,6 @@ def check_half(name: str, values: Float32) -> None:
         )
 
 
-_LARGEST = 127 * 256 + 127
-"""Largest code that two parts of 8 bits hold, neither of them -128."""
-
 _STORED = {Weights.FLOAT16: TensorProto.FLOAT16, Weights.BFLOAT16: TensorProto.BFLOAT16}
 
 
@@ -145,8 +149,8 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
         for tensor in decision.tensors:
             if decision.weights in {Weights.INT8, Weights.INT4}:
                 wide, _ = wide_weight(graph, tensor, decision, codes, multiplied=False)
-            elif decision.weights == Weights.INT16:
-                wide = _added_weight(graph, tensor, decision.axis)
+            elif decision.weights in {Weights.INT16, Weights.INT12}:
+                wide = _added_weight(graph, tensor, decision)
             else:
                 wide = _widened_weight(graph, tensor, decision.weights)
             graph.replace_input(node, list(node.input).index(tensor), wide)
@@ -180,25 +184,37 @@ def wide_weight(
     return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 
 
-def _added_weight(graph: Graph, weight: str, axis: int) -> str:
-    """Store a weight in 16 bits, as two of 8 whose real numbers are added at run time."""
+def _added_weight(graph: Graph, weight: str, decision: Decision) -> str:
+    """Store a weight in 16 or 12 bits: an integer of 8, and a remainder of 8 or 4, added at run time.
+
+    Runtimes compute the sum when they open the graph.
+    """
     wide = f"{weight}.added"
     if graph.producer(wide) is not None:
         return wide
     values = graph.value(weight).astype(np.float64)
-    rows = np.moveaxis(values, axis, 0).reshape(values.shape[axis], -1)
-    scales = usable_scales(np.abs(rows).max(1) / _LARGEST)
-    shape = [-1 if dimension == axis else 1 for dimension in range(values.ndim)]
-    codes = np.rint(values / scales.reshape(shape)).clip(-_LARGEST, _LARGEST)
-    high = np.floor(codes / 256 + 0.5)
-    zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
-    parts = []
-    for name, part, factor in (("high", high, 256), ("low", codes - 256 * high, 1)):
-        stored = graph.share_constant(f"{weight}.{name}", part.astype(np.int8))
-        scale = graph.share_constant(f"{weight}.{name}_scale", (factor * scales).astype(np.float32))
-        inputs = [stored, scale, zeros]
-        parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
-    return graph.insert("Add", parts, wide)
+    # Four bits are stored in pairs, and at least two of them.
+    levels = 16 if decision.weights == Weights.INT12 and values.size % 4 == 0 else 256
+    largest = CODE_LIMIT * levels + levels // 2 - 1
+    rows = np.moveaxis(values, decision.axis, 0).reshape(values.shape[decision.axis], -1)
+    shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
+    scales = usable_scales(np.abs(rows).max(1) / largest).reshape(shape)
+    codes = np.rint(values / scales).clip(-largest, largest)
+    high = np.floor(codes / levels + 0.5)
+    low = (codes - levels * high).astype(np.int8)
+    stored = graph.share_constant(f"{weight}.high", high.astype(np.int8))
+    if levels == 16:
+        alike = Blocks(codes=low, factors=np.ones(2, np.int8), scales=scales)
+        remainder = store_blocks(graph, f"{weight}.low", alike, values.shape)
+    else:
+        remainder = graph.share_constant(f"{weight}.low", low)
+    count = graph.share_constant(f"tts_compress.levels_{levels}", np.array(levels, np.float32))
+    scale = graph.share_constant(f"{weight}.scales", scales.astype(np.float32))
+    whole = graph.insert("Cast", [stored], f"{weight}.high.wide", to=TensorProto.FLOAT)
+    whole = graph.insert("Mul", [whole, count], f"{weight}.high.levels")
+    rest = graph.insert("Cast", [remainder], f"{weight}.low.wide", to=TensorProto.FLOAT)
+    whole = graph.insert("Add", [whole, rest], f"{weight}.levels")
+    return graph.insert("Mul", [whole, scale], wide)
 
 
 def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
