@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import TypeAlias, TypeVar
 
-import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion
 from tts_compress.onnx.quantize.decisions import Decision
@@ -47,8 +45,8 @@ _NEGLIGIBLE = 0.004
 """Share of the time: where integers save no more of it, their damage is not asked for."""
 
 _FINER = 64.0
-"""Ratio of the energies of weights in 8 bits and in 12, whose steps are a sixteenth: 256, less what
-chosen codes gain over rounded ones."""
+"""Energy of weights in 8 bits over that of 12, whose steps are a sixteenth: 256 where both are
+rounded, but 8 bits have codes that GPTQ chose."""
 
 _TRIES = 6
 """Choices that are made whole and compared."""
@@ -207,8 +205,7 @@ def _options(
         for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
-            kept, plain = _kept(bench, members), saved_ms[Activations.NONE][group.name]
-            halved = 0.5 * share * (kept == Weights.FLOAT16)
+            plain = saved_ms[Activations.NONE][group.name]
             coded = [
                 Option(rules, damage.result(), ms + 0.75 * share)
                 for rules, ms, damage in tried[group.name].values()
@@ -217,7 +214,7 @@ def _options(
             options[group.name] = [
                 *coded,
                 Option(_rules_of(group, Weights.INT12), least, plain + 0.625 * share),
-                Option(_rules_of(group, kept), 0.0, plain + halved),
+                Option(_rules_of(group, Weights.INT16), 0.0, plain + 0.5 * share),
             ]
     return options
 
@@ -309,14 +306,6 @@ def _deciding(bench: Workbench) -> dict[str, list[Decision]]:
         if decision.output in deciding and decision.weight is not None:
             modules.setdefault(decision.module, []).append(decision)
     return modules
-
-
-def _kept(bench: Workbench, decisions: Iterable[Decision]) -> Weights:
-    """Return the smallest type of weights that changes next to nothing: half, if it holds them."""
-    graph = Graph(bench.base(bench.recipe.format))
-    tensors = {tensor for decision in decisions for tensor in decision.tensors}
-    largest = max((float(np.abs(graph.value(tensor)).max()) for tensor in tensors), default=0.0)
-    return Weights.FLOAT16 if largest <= np.finfo(np.float16).max else Weights.FLOAT32
 
 
 def _with_rules(recipe: Recipe, rules: Sequence[Rule]) -> Recipe:

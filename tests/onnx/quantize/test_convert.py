@@ -158,8 +158,7 @@ def test_two_parts_hold_a_weight_to_half_a_step(inputs: int, kind: str, bits: in
     rule = {"match": "a", "weights": kind}
     finished = _finish(model, list(decide(model, make_recipe(rule))), {})
     feeds = {"x": np.eye(inputs, dtype=np.float32)[None]}
-    (held,), (other,) = run_model(finished, feeds), ReferenceEvaluator(finished).run(None, feeds)
-    np.testing.assert_allclose(other, held, rtol=1e-6)
+    (held,) = run_model(finished, feeds)
     largest = np.abs(weight[:, :, 0]).max(1, keepdims=True)
     steps = 127 * 2 ** (bits - 8) + 2 ** (bits - 9) - 1
     assert (np.abs(held[0] - weight[:, :, 0]) <= 0.501 * largest / steps).all()

@@ -185,10 +185,7 @@ def wide_weight(
 
 
 def _added_weight(graph: Graph, weight: str, decision: Decision) -> str:
-    """Store a weight in 16 or 12 bits: an integer of 8, and a remainder of 8 or 4, added at run time.
-
-    Runtimes compute the sum when they open the graph.
-    """
+    """Store a weight in 16 or 12 bits: codes of 8, and remainders of 8 or 4, added at run time."""
     wide = f"{weight}.added"
     if graph.producer(wide) is not None:
         return wide
@@ -198,23 +195,23 @@ def _added_weight(graph: Graph, weight: str, decision: Decision) -> str:
     largest = CODE_LIMIT * levels + levels // 2 - 1
     rows = np.moveaxis(values, decision.axis, 0).reshape(values.shape[decision.axis], -1)
     shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
-    scales = usable_scales(np.abs(rows).max(1) / largest).reshape(shape)
-    codes = np.rint(values / scales).clip(-largest, largest)
-    high = np.floor(codes / levels + 0.5)
-    low = (codes - levels * high).astype(np.int8)
+    scales = usable_scales(np.abs(rows).max(1) / largest)
+    rounded = np.rint(values / scales.reshape(shape)).clip(-largest, largest)
+    high = np.floor(rounded / levels + 0.5)
+    low = (rounded - levels * high).astype(np.int8)
     stored = graph.share_constant(f"{weight}.high", high.astype(np.int8))
     if levels == 16:
         alike = Blocks(codes=low, factors=np.ones(2, np.int8), scales=scales)
         remainder = store_blocks(graph, f"{weight}.low", alike, values.shape)
     else:
         remainder = graph.share_constant(f"{weight}.low", low)
-    count = graph.share_constant(f"tts_compress.levels_{levels}", np.array(levels, np.float32))
-    scale = graph.share_constant(f"{weight}.scales", scales.astype(np.float32))
-    whole = graph.insert("Cast", [stored], f"{weight}.high.wide", to=TensorProto.FLOAT)
-    whole = graph.insert("Mul", [whole, count], f"{weight}.high.levels")
-    rest = graph.insert("Cast", [remainder], f"{weight}.low.wide", to=TensorProto.FLOAT)
-    whole = graph.insert("Add", [whole, rest], f"{weight}.levels")
-    return graph.insert("Mul", [whole, scale], wide)
+    zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
+    parts = []
+    for name, codes, step in (("high", stored, levels), ("low", remainder, 1)):
+        scale = graph.share_constant(f"{weight}.{name}_scale", (step * scales).astype(np.float32))
+        inputs, axis = [codes, scale, zeros], decision.axis
+        parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
+    return graph.insert("Add", parts, wide)
 
 
 def _widened_weight(graph: Graph, weight: str, kind: Weights) -> str:
