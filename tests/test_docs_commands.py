@@ -78,7 +78,15 @@ def _is_module(name: str) -> bool:
         return True
     if name.split(".", maxsplit=1)[0] in {"tts_compress", "benchmarks"}:
         return find_spec(name) is not None
-    return name in {"piper", "nltk.downloader", "moonshine_voice.download", "venv", "http.server"}
+    known = {
+        "http.server",
+        "moonshine_voice.download",
+        "nltk.downloader",
+        "piper",
+        "venv",
+        "zipfile",
+    }
+    return name in known
 
 
 def _extras() -> set[str]:

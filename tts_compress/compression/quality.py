@@ -38,6 +38,9 @@ the bound, too: the interval of their mean is about a tenth of it."""
 _TRIED_WEIGHTS = 400_000_000
 """Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are tried."""
 
+_FEWEST_WEIGHTS = 100_000
+"""Weights of a graph from which 12 bits are tried: what unpacks them takes 10 kB of the file."""
+
 _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
 
@@ -211,11 +214,11 @@ def _options(
                 for rules, ms, damage in tried[group.name].values()
             ]
             least = min((option.energy for option in coded), default=inf) / _FINER
-            options[group.name] = [
-                *coded,
-                Option(_rules_of(group, Weights.INT12), least, plain + 0.625 * share),
-                Option(_rules_of(group, Weights.INT16), 0.0, plain + 0.5 * share),
-            ]
+            wide = [Option(_rules_of(group, Weights.INT16), 0.0, plain + 0.5 * share)]
+            if weights >= _FEWEST_WEIGHTS:
+                finer = _rules_of(group, Weights.INT12)
+                wide.insert(0, Option(finer, least, plain + 0.625 * share))
+            options[group.name] = coded + wide
     return options
 
 
