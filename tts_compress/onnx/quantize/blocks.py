@@ -151,17 +151,15 @@ def _weight(graph: Graph, name: str, raised: dict[str, str]) -> str:
     maker = graph.producer(name)
     if name in raised:
         return raised[name]
-    if (constant := graph.initializers.get(name)) is not None:
-        if not constant.dims:
-            return name
+    if name in graph.initializers:
         stored = onnx.TensorProto()
-        stored.CopyFrom(constant)
+        stored.CopyFrom(graph.initializers[name])
         stored.dims.insert(_HEIGHT, 1)
         raised[name] = graph.share_constant(f"{name}.2d", stored)
-    elif maker is None or maker.op_type not in {"Add", "Cast", "DequantizeLinear", "Mul"}:
+    elif maker is None or maker.op_type not in {"Add", "Cast", "DequantizeLinear"}:
         _raised(graph, name, raised)
     else:
-        count, stem = 2 if maker.op_type in {"Add", "Mul"} else 1, f"{name}.2d"
+        count, stem = 2 if maker.op_type == "Add" else 1, f"{name}.2d"
         parts = [_weight(graph, part, raised) for part in maker.input[:count]]
         if maker.op_type == "DequantizeLinear":
             codes = graph.make("Cast", parts, f"{stem}.codes", to=onnx.TensorProto.FLOAT)
