@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.evaluation.metrics.planted import burst, changed, make_speech
-from tts_compress.compression import compress
+from tts_compress.compression import compress, quality
 from tts_compress.compression.comparison import (
     AudioComparison,
     SoundDamage,
@@ -128,6 +128,15 @@ def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison
     assert f"of {bound}" in recipe.summary
 
 
+def test_weights_get_twelve_bits_where_eight_break_the_bound(
+    bench: Workbench, comparison: SpeechComparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
+    conversion, _ = _choose(bench, 0.002)
+    assert any(decision.weights == Weights.INT12 for decision in conversion.decisions)
+    assert comparison.damage(conversion).share(0.002) <= 1.0
+
+
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     conversion, _ = _choose(bench, 100.0)
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)
@@ -159,7 +168,7 @@ def test_int8_keeps_quality_good_where_nobody_says_otherwise(family: str) -> Non
     assert find_recipe(family, "int8").quality == Quality.GOOD
 
 
-@pytest.mark.parametrize(("scheme", "quality"), [("fp16", "good"), ("int8", "best")])
-def test_other_uses_are_refused(tiny: GraphModel, scheme: str, quality: str) -> None:
+@pytest.mark.parametrize(("scheme", "name"), [("fp16", "good"), ("int8", "best")])
+def test_other_uses_are_refused(tiny: GraphModel, scheme: str, name: str) -> None:
     with pytest.raises(SchemeError, match="quality"):
-        compress(tiny, scheme, quality=quality)
+        compress(tiny, scheme, quality=name)
