@@ -1,11 +1,11 @@
 """Comparison of finished graphs with their originals: by one run of both, and by their sound."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,9 +15,10 @@ from tts_compress.artifact import RunRecord
 from tts_compress.audio import Audio
 from tts_compress.compression.workbench import Job, Workbench, read_texts
 from tts_compress.errors import ModelError, QuantizationError
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.feeds import made_up_feeds
 from tts_compress.models.graph_file import weight_problem
+from tts_compress.models.speakers import speakers_in_turn
 from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import (
@@ -37,8 +38,14 @@ Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
 """Returns the audio of a converted graph, or of the FP32 one, with a seed's noise, for so many
 texts."""
 
-TEXTS = 6
+Energies: TypeAlias = tuple[float, ...]
+"""Damage of each kind, in squares of a bound; that of independent causes adds up."""
+
+TEXTS = 16
 """Texts that are spoken."""
+
+_FEW = 6
+"""Texts whose worst moment has about half the damage of the worst in a hundred."""
 
 OTHER_SEED = 1000
 """Distance of the seeds of two renderings of the reference."""
@@ -57,8 +64,8 @@ _FLOOR_DB = 3.0
 """Rise of the floor of pauses in any octave above 500 Hz that is kept."""
 
 
-def energy(same_noise: float, pause_noise: float, moment: float, bound: float) -> float:
-    """Return the energy of damage, in squares of a bound; energies of independent causes add up.
+def energies(same_noise: float, pause_noise: float, moment: float, bound: float) -> Energies:
+    """Return the energies of damage, in the order of `SoundDamage.shares`.
 
     Args:
         same_noise: As `AudioComparison.same_noise` returns it.
@@ -66,7 +73,7 @@ def energy(same_noise: float, pause_noise: float, moment: float, bound: float) -
         moment: Damage of the worst moment, in margins of its kind.
         bound: Largest distortion.
     """
-    return max((same_noise / bound) ** 2, pause_noise, (moment / bound) ** 2)
+    return (same_noise / bound) ** 2, pause_noise, (moment / bound) ** 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,14 +90,19 @@ class SoundDamage:
     """Texts whose timing is another one."""
 
     moment: float = 0.0
-    """Damage of the worst moment, in margins of its kind (`KINDS`). The bound on distortion bounds
-    it, too: the worst of a hundred texts has about twice what the worst of six has."""
+    """Damage of the worst moment in six texts, in margins of its kind (`KINDS`). The bound on
+    distortion bounds it, too: the worst of a hundred texts has about twice as much."""
 
     def share(self, bound: float) -> float:
         """Return the largest share of a bound that is used; infinite where a length moved."""
+        return max(self.shares(bound))
+
+    def shares(self, bound: float) -> tuple[float, float, float]:
+        """Return the shares of a bound that distortion, pauses and the worst moment use."""
         if self.moved:
-            return inf
-        return max(self.distortion / bound, self.floor_db / _FLOOR_DB, self.moment / bound, 0.0)
+            return inf, inf, inf
+        used = self.distortion / bound, self.floor_db / _FLOOR_DB, self.moment / bound
+        return max(used[0], 0.0), max(used[1], 0.0), max(used[2], 0.0)
 
 
 class AudioComparison:
@@ -121,17 +133,17 @@ class AudioComparison:
             moment=0.0 if moved else self._worst(audios),
         )
 
-    def energy(self, audios: Sequence[Audio], bound: float) -> float:
-        """Return the energy of a group's damage alone; infinite where a length moved.
+    def energies(self, audios: Sequence[Audio], bound: float) -> Energies:
+        """Return the energies of a group's damage alone; infinite where a length moved.
 
         Args:
             audios: A candidate's, of the first texts, with the same noise.
             bound: Largest distortion.
         """
         if not all(map(same_timing, self._reference, audios)):
-            return inf
+            return inf, inf, inf
         noises = self.same_noise(audios), self.pause_noise(audios)
-        return energy(*noises, self.spoilt(audios), bound)
+        return energies(*noises, self.spoilt(audios), bound)
 
     def same_noise(self, audios: Sequence[Audio]) -> float:
         """Return the distance from the reference's own audio, 1 is that of mu-law.
@@ -168,14 +180,18 @@ class AudioComparison:
         return [{kind: size for kind, (size, _) in compare(*pair).items()} for pair in pairs]
 
     def _worst(self, audios: Sequence[Audio]) -> float:
-        """Return the damage of the worst moment beyond the usual, in margins of its kind."""
+        """Return the damage of the worst moment beyond the usual, in margins of its kind.
+
+        The largest of independent sizes grows as the logarithm of their number, so that of more or
+        fewer texts counts as that of six.
+        """
         shares = (
             (size - usual[name]) / KINDS[name].margin
             for before, after, usual in zip(self._reference, audios, self._usual, strict=True)
             for name, (size, _) in compare(before, after).items()
             if KINDS[name].margin  # a change of length has none, and is refused before
         )
-        return max(0.0, *shares)
+        return max(0.0, *shares) * math.log1p(_FEW) / math.log1p(self.texts)
 
     def _distance(self, audios: Sequence[Audio]) -> float:
         pairs = zip(audios, self._targets, strict=True)
@@ -201,20 +217,45 @@ class AudioComparison:
 
 
 class SpeechComparison:
-    """Compares what converted graphs say with what the FP32 one says."""
+    """Compares what converted graphs say with what the FP32 one says.
 
-    def __init__(self, speak: Speak, seed: int) -> None:
-        self._speak, self._seed = speak, seed
-        self._audio = AudioComparison(*(speak(None, s, TEXTS) for s in (seed, seed + OTHER_SEED)))
+    Args:
+        speak: Speaks the texts.
+        seed: Seed of the noise.
+        skipped: Numbers of texts that are not compared.
+    """
+
+    def __init__(self, speak: Speak, seed: int, skipped: Collection[int] = ()) -> None:
+        self._speak, self._seed, self._skipped = speak, seed, skipped
+        self._reference = self._spoken(None, TEXTS)
+        others = self._spoken(None, TEXTS, OTHER_SEED)
+        self._audio = AudioComparison(self._reference, others)
         self.texts = self._audio.texts
 
     def damage(self, candidate: Conversion | None) -> SoundDamage:
         """Return the damage of a conversion; None is the FP32 graph."""
-        return self._audio.judge(self._speak(candidate, self._seed, TEXTS))
+        return self._audio.judge(self._spoken(candidate, TEXTS))
 
-    def energy(self, candidate: Conversion, bound: float) -> float:
-        """Return the energy of a group's damage alone, in squares of a bound."""
-        return self._audio.energy(self._speak(candidate, self._seed, _FEW_TEXTS), bound)
+    def energies(self, candidate: Conversion, bound: float) -> Energies:
+        """Return the energies of a group's damage alone, in squares of a bound."""
+        return self._audio.energies(self._spoken(candidate, _FEW_TEXTS), bound)
+
+    def without_moved(self, candidate: Conversion) -> Self | None:
+        """Return the comparison of those texts whose timing a conversion keeps.
+
+        None where it moves that of more than a quarter.
+        """
+        pairs = zip(self._reference, self._spoken(candidate, TEXTS), strict=True)
+        moved = [number for number, pair in enumerate(pairs) if not same_timing(*pair)]
+        if not moved:
+            return self
+        few = 4 * len(moved) <= self.texts
+        return type(self)(self._speak, self._seed, moved) if few else None
+
+    def _spoken(self, candidate: Conversion | None, count: int, further: int = 0) -> list[Audio]:
+        audios = self._speak(candidate, self._seed + further, count + len(self._skipped))
+        kept = [audio for number, audio in enumerate(audios) if number not in self._skipped]
+        return kept[:count]
 
 
 def speech(bench: Workbench, job: Job) -> Speak | None:
@@ -230,6 +271,7 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
         texts, _ = read_texts(settings, bench.calibration, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
+        speakers = speakers_in_turn(model)  # of many, some from the first to the last
 
         original = model.with_graphs({}, None)  # which opens its graph once
 
@@ -237,7 +279,12 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
             voice = original
             if conversion is not None:
                 voice = model.with_graphs({bench.part: convert(conversion)}, None)
-            return [voice.synthesize(text, seed=seed) for text in spoken[:count]]
+            audios = []
+            for number, text in enumerate(spoken[:count]):
+                speaker = speakers[number * len(speakers) // len(spoken)] if speakers else None
+                chosen = voice.speaking_as(Speaking(speaker=speaker))
+                audios.append(chosen.synthesize(text, seed=seed))
+            return audios
 
         return speak
     bench.calls()

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.comparison import SoundDamage, SpeechComparison, speech
+from tts_compress.compression.comparison import Energies, SoundDamage, SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.precision import length_outputs
@@ -30,6 +30,8 @@ from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
 _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
+_Heard: TypeAlias = tuple[tuple[Rule, ...], float, Future[Energies]]
+"""Rules of a form, the share of the time that it saves, and its damage."""
 
 _AIM, _MOST = 0.8, 0.85
 """Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
@@ -51,6 +53,12 @@ _FINER = 64.0
 """Energy of weights in 8 bits over that of 12, whose steps are a sixteenth: 256 where both are
 rounded, but 8 bits have codes that GPTQ chose."""
 
+_KINDS = 3
+"""Kinds of damage, each of which has a bound: `SoundDamage.shares`."""
+
+_LEAST_ENERGY = 1e-6
+"""Energy that a choice without any counts as, so that the next can have more."""
+
 _TRIES = 6
 """Choices that are made whole and compared."""
 
@@ -62,8 +70,8 @@ class Option:
     rules: tuple[Rule, ...]
     """Rules that come before the recipe's; none leave the group to the recipe."""
 
-    energy: float
-    """Damage in squares of the bound."""
+    energies: Energies
+    """Damage of each kind in squares of the bound."""
 
     saved: float
     """Share of the model's time and bytes that it takes less of than in FP32."""
@@ -90,9 +98,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
             return None
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
-        comparison = SpeechComparison(speak, job.seed)
-        # Everything that durations depend on computes in FP32.
-        exact = [Rule(match=exact_pattern(m), weights=Weights.INT16) for m in _deciding(bench)]
+        comparison, exact = _deciding_exactly(bench, SpeechComparison(speak, job.seed))
         whole = _with_rules(bench.recipe, exact)
         best = _measured(bench, comparison, whole)
         if best[2].share(bound) > _AIM:
@@ -105,22 +111,51 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
     return conversion, recipe.model_copy(update={"summary": summary})
 
 
+def _deciding_exactly(
+    bench: Workbench, comparison: SpeechComparison
+) -> tuple[SpeechComparison, list[Rule]]:
+    """Return rules by which the layers that durations depend on compute in FP32.
+
+    Their weights have 16 bits. That moves a symbol in some thousands by a frame; texts with such a
+    symbol are not compared. Where more than a quarter of the texts has, weights stay in FP32.
+    """
+    deciding = _deciding(bench)
+    rules = _stored(deciding, Weights.INT16)
+    if rules:
+        rest = Rule(match="*", weights=Weights.FLOAT32)
+        rounded = bench.conversion(_with_rules(bench.recipe, [*rules, rest]))
+        if (kept := comparison.without_moved(rounded)) is not None:
+            return kept, rules
+    return comparison, _stored(deciding, Weights.FLOAT32)
+
+
+def _stored(modules: Iterable[str], weights: Weights) -> list[Rule]:
+    """Return rules by which modules compute in FP32."""
+    return [Rule(match=exact_pattern(module), weights=weights) for module in modules]
+
+
 def _fit(
     bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float, progress: Progress
 ) -> _Tried:
     """Return the choice of formats that uses a bound best."""
     options = _options(bench, comparison, whole, bound, progress)
     best: _Tried | None = None
-    budget, shares = 1.0, dict[float, float]()
+    most, budgets = -inf, [_AIM**2] * _KINDS
+    tries: list[dict[float, float]] = [{} for _ in budgets]
+    chosen: dict[str, Option] = {}
     for _ in range(_TRIES):
-        chosen = select(options, budget)
-        tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
-        shares[budget] = share = tried[2].share(bound)
-        if share <= _MOST and (best is None or best[2].share(bound) <= share):
-            best = tried
-        if 0.9 * _AIM <= share <= _MOST:
+        last, chosen = chosen, select(options, budgets)
+        if chosen == last:
             break
-        budget = next_budget(shares)
+        tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
+        saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
+        if share <= _MOST and saved > most:
+            best, most = tried, saved
+        for shares, used, kind in zip(
+            tries, _energies(chosen.values()), tried[2].shares(bound), strict=True
+        ):
+            shares[max(used, _LEAST_ENERGY)] = kind
+        budgets = [next_budget(shares) for shares in tries]
     if best is None:
         safest = _rules(several[-1] for several in options.values())
         best = _measured(bench, comparison, _with_rules(whole, safest))
@@ -137,41 +172,54 @@ def next_budget(shares: Mapping[float, float]) -> float:
     return budget * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
 
 
-def select(options: Mapping[str, Sequence[OptionT]], budget: float) -> dict[str, OptionT]:
-    """Return an option for each group: the most saved within a sum of energies."""
+def select(
+    options: Mapping[str, Sequence[OptionT]], budgets: Sequence[float]
+) -> dict[str, OptionT]:
+    """Return an option for each group: the most saved within a sum of energies of each kind."""
     low, high = 0.0, 1e12
     for _ in range(100):
         price = (low * high) ** 0.5 if low else high / 1e3
-        if _energy(_at_price(options, price)) <= budget:
+        if _fits(_at_price(options, price, budgets).values(), budgets):
             high = price
         else:
             low = price
         if (low and high / low < 1.001) or high < 1e-12:
             break
-    chosen = _at_price(options, high)
-    # A common price leaves some of the budget: it goes to the best option that still fits.
-    left = budget - _energy(chosen)
+    chosen = _at_price(options, high, budgets)
+    # A common price leaves some of the budgets: they go to the best options that still fit.
     while better := [
         (option.saved - chosen[name].saved, name, option)
         for name, several in options.items()
         for option in several
-        if option.saved > chosen[name].saved and option.energy - chosen[name].energy <= left
+        if option.saved > chosen[name].saved and _fits({**chosen, name: option}.values(), budgets)
     ]:
         _, name, option = max(better, key=lambda step: step[0])
-        left -= option.energy - chosen[name].energy
         chosen[name] = option
     return chosen
 
 
-def _at_price(options: Mapping[str, Sequence[OptionT]], price: float) -> dict[str, OptionT]:
+def _at_price(
+    options: Mapping[str, Sequence[OptionT]], price: float, budgets: Sequence[float]
+) -> dict[str, OptionT]:
+    """Return for each group what saves most at a price of the budget that it uses most of."""
+
+    def cost(option: Option) -> float:
+        pairs = zip(option.energies, budgets, strict=True)
+        return price * max(energy / budget if budget else inf for energy, budget in pairs if energy)
+
     return {
-        name: max(several, key=lambda o: o.saved - (price * o.energy if o.energy else 0.0))
+        name: max(several, key=lambda o: o.saved - (cost(o) if any(o.energies) else 0.0))
         for name, several in options.items()
     }
 
 
-def _energy(chosen: Mapping[str, Option]) -> float:
-    return sum(option.energy for option in chosen.values())
+def _fits(chosen: Iterable[Option], budgets: Sequence[float]) -> bool:
+    return all(used <= most for used, most in zip(_energies(chosen), budgets, strict=True))
+
+
+def _energies(chosen: Iterable[Option]) -> list[float]:
+    """Return the sum of each kind's energies."""
+    return [sum(kind) for kind in zip(*(option.energies for option in chosen), strict=True)]
 
 
 def _options(
@@ -183,11 +231,12 @@ def _options(
     layers = [d for d in decisions if d.module not in deciding]
     weights = sum(d.parameters for d in decisions)
     groups = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
+    alone = _with_rules(bench.recipe, _stored(deciding, Weights.FLOAT32))
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
-    tried: dict[str, dict[tuple[Decision, ...], tuple[tuple[Rule, ...], float, Future[float]]]] = {}
+    tried: dict[str, dict[tuple[Decision, ...], _Heard]] = {}
     options: dict[str, list[Option]] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group in groups:
@@ -199,11 +248,11 @@ def _options(
                     continue
                 rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
                 try:
-                    conversion = bench.conversion(_with_rules(whole, [*rules, *others[group.name]]))
+                    conversion = bench.conversion(_with_rules(alone, [*rules, *others[group.name]]))
                 except QuantizationError:
                     continue  # nothing of the group has such a form
                 if conversion.decisions not in tried[group.name]:
-                    damage = pool.submit(comparison.energy, conversion, bound)
+                    damage = pool.submit(comparison.energies, conversion, bound)
                     tried[group.name][conversion.decisions] = rules, ms, damage
         for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in layers if d.module in group.modules]
@@ -213,12 +262,13 @@ def _options(
                 Option(rules, damage.result(), ms + 0.75 * share)
                 for rules, ms, damage in tried[group.name].values()
             ]
-            least = min((option.energy for option in coded), default=inf) / _FINER
-            wide = [Option(_rules_of(group, Weights.INT16), 0.0, plain + 0.5 * share)]
-            if weights >= _FEWEST_WEIGHTS:
-                finer = _rules_of(group, Weights.INT12)
-                wide.insert(0, Option(finer, least, plain + 0.625 * share))
-            options[group.name] = coded + wide
+            least = min((option.energies for option in coded), key=max, default=None)
+            if weights >= _FEWEST_WEIGHTS and least is not None:
+                finer = tuple(energy / _FINER for energy in least)
+                rules = _rules_of(group, Weights.INT12)
+                coded.append(Option(rules, finer, plain + 0.625 * share))
+            exact = _rules_of(group, Weights.INT16), (0.0,) * _KINDS, plain + 0.5 * share
+            options[group.name] = [*coded, Option(*exact)]
     return options
 
 

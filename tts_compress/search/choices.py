@@ -206,18 +206,18 @@ def find_options(sensitivity: Sensitivity, *, by_time: bool, bound: float) -> Op
     """Return the energy and saving of every format of every group."""
     options: dict[str, list[NamedOption]] = {}
     for row in sensitivity.rows:
-        several = options.setdefault(row.group, [NamedOption((), 0.0, 0.0, FLOAT32)])
+        several = options.setdefault(row.group, [NamedOption((), (0.0,), 0.0, FLOAT32)])
         saved = row.saved_bytes / sensitivity.reference_bytes
         if by_time:
             saved = row.saved_ms / sensitivity.reference_ms
-        several.append(NamedOption((), row.damage.energy(bound), saved, row.format))
+        several.append(NamedOption((), (row.damage.energy(bound),), saved, row.format))
     return options
 
 
 def selections(options: Options) -> list[dict[str, str]]:
     """Return the choices that save most within levels of predicted damage, each once."""
     choices = [
-        {group: option.form for group, option in select(options, level**2).items()}
+        {group: option.form for group, option in select(options, [level**2]).items()}
         for level in _LEVELS
     ]
     unique = {tuple(choice.items()): choice for choice in choices}

@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.audio import Audio
-from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energy
+from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energies
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.intervals import take_turns
@@ -82,7 +82,7 @@ class Damage(Record):
     def energy(self, bound: float) -> float:
         """Return the energy in squares of a bound on distortion."""
         moved = self.duration_frames / _MOST_FRAMES
-        return energy(self.same_noise, self.pause_noise, self.moment, bound) + moved**2
+        return max(energies(self.same_noise, self.pause_noise, self.moment, bound)) + moved**2
 
 
 class MeasuredDamage(Damage):
