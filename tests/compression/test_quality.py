@@ -1,29 +1,34 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 
 from tests.evaluation.metrics.planted import burst, changed, make_speech
+from tts_compress import load
+from tts_compress.audio import Audio
 from tts_compress.compression import compress, quality
 from tts_compress.compression.comparison import (
     AudioComparison,
     SoundDamage,
+    Speak,
     SpeechComparison,
     speech,
 )
 from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
-from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe, find_recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe, read_calibration_set
 
 _JOB = Job(seed=0, progress=Silent())
 _EXACT = Option((), (0.0, 0.0), 0.0)
@@ -135,6 +140,72 @@ def test_what_another_seed_of_the_reference_does_as_well_is_no_damage() -> None:
     spoilt = [burst(speech[0])]
     assert AudioComparison(speech, speech).judge(spoilt).moment > 1.0
     assert AudioComparison(speech, spoilt).judge(spoilt).moment == 0.0
+
+
+def _second() -> Audio:
+    speech = make_speech()
+    return changed(speech, speech.samples[: speech.sample_rate])
+
+
+def test_the_worst_of_more_texts_is_compared_with_that_of_six() -> None:
+    """The largest of independent sizes grows as the logarithm of their number."""
+    speech = _second()
+
+    def moment(texts: int) -> float:
+        several = [speech] * texts
+        return AudioComparison(several, several).judge([burst(speech)] * texts).moment
+
+    assert moment(2) / moment(6) == pytest.approx(np.log(7) / np.log(3))
+    assert moment(12) / moment(6) == pytest.approx(np.log(7) / np.log(13))
+
+
+_CANDIDATE = cast("Conversion", object())
+
+
+def _late(texts: Collection[int]) -> Speak:
+    """Return a voice whose only candidate moves a symbol of some texts by a frame."""
+    speech = _second()
+
+    def speak(candidate: Conversion | None, _: int, count: int) -> list[Audio]:
+        moved = texts if candidate is _CANDIDATE else ()
+        frames = [np.array([3, 4] if number in moved else [4, 3]) for number in range(16)]
+        return [replace(speech, durations=durations) for durations in frames[:count]]
+
+    return speak
+
+
+def test_texts_whose_timing_exact_weights_move_are_not_compared() -> None:
+    whole = SpeechComparison(_late({0, 9}), 0)
+    assert whole.damage(_CANDIDATE).moved == 2
+    rest = whole.without_moved(_CANDIDATE)
+    assert rest is not None
+    assert rest.texts == whole.texts - 2
+    assert rest.damage(_CANDIDATE).moved == 0
+    assert max(rest.energies(_CANDIDATE, 0.5)) == 0.0  # of two other texts
+    assert SpeechComparison(_late(range(5)), 0).without_moved(_CANDIDATE) is None
+
+
+def test_weights_that_durations_depend_on_stay_whole_where_16_bits_move_them(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeechComparison, "without_moved", lambda *_: None)
+    conversion, _ = _choose(bench, 100.0)
+    deciding = length_outputs(bench.base("qoperator"), bench.lengths)
+    weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
+    assert weights == {Weights.FLOAT32}
+
+
+def test_each_text_is_spoken_by_another_speaker(
+    choir_path: Path, quick_recipe: Callable[[str], Path]
+) -> None:
+    voice = load(choir_path)
+    assert isinstance(voice, GraphModel)
+    speak = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
+    assert speak is not None
+    texts = sorted(read_calibration_set("en").texts[:3], key=len)
+    for text, audio, name in zip(texts, speak(None, 0, 3), voice.speakers, strict=True):
+        alone = voice.speaking_as(Speaking(speaker=name)).synthesize(text, seed=0)
+        assert np.array_equal(audio.samples, alone.samples)
 
 
 def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison) -> None:
