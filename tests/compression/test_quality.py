@@ -1,5 +1,7 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
+import json
+import shutil
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import product
@@ -14,6 +16,7 @@ from tts_compress import load
 from tts_compress.audio import Audio
 from tts_compress.compression import compress, quality
 from tts_compress.compression.comparison import (
+    OTHER_SEED,
     AudioComparison,
     SoundDamage,
     Speak,
@@ -24,6 +27,7 @@ from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel, Speaking
+from tts_compress.models.onnx_model import varied
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.progress import Silent
@@ -206,6 +210,24 @@ def test_each_text_is_spoken_by_another_speaker(
     for text, audio, name in zip(texts, speak(None, 0, 3), voice.speakers, strict=True):
         alone = voice.speaking_as(Speaking(speaker=name)).synthesize(text, seed=0)
         assert np.array_equal(audio.samples, alone.samples)
+
+
+def test_a_voice_without_noise_is_compared_with_slightly_other_weights(
+    tiny_path: Path, quick_recipe: Callable[[str], Path], tmp_path: Path
+) -> None:
+    shutil.copy(tiny_path, tmp_path)
+    config = json.loads(tiny_path.with_name("tiny.onnx.json").read_text("utf-8"))
+    config["inference"] |= {"noise_scale": 0.0, "noise_w": 0.0}
+    (tmp_path / "tiny.onnx.json").write_text(json.dumps(config), "utf-8")
+    voice = load(tmp_path / "tiny.onnx")
+    assert isinstance(voice, GraphModel)
+    speak = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
+    assert speak is not None
+    (first,), (other,) = (speak(None, seed, 1) for seed in (0, OTHER_SEED))
+    text = min(read_calibration_set("en").texts[:3], key=len)
+    assert np.array_equal(first.samples, voice.synthesize(text, seed=0).samples)
+    assert np.array_equal(other.samples, varied(voice).synthesize(text, seed=0).samples)
+    assert not np.array_equal(first.samples, other.samples)
 
 
 def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.metric import Audios, Metric, find_metrics
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Run, UtterancePair, read_spoken, suite_jobs
+from tts_compress.evaluation.pairs import Run, Side, UtterancePair, read_spoken, suite_jobs
 from tts_compress.evaluation.result import Blame, BlamedPart
 from tts_compress.evaluation.stages import choose_texts, synthesize
-from tts_compress.evaluation.store import Store, Synthesis, SynthesisJob, analyze, find_analyzer
+from tts_compress.evaluation.store import Store, Synthesis, analyze, find_analyzer
 from tts_compress.evaluation.subject import Subject, open_subject
 from tts_compress.folders import temporary_folder
 
@@ -135,7 +135,9 @@ def _metrics() -> list[Metric]:
 def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
     """Return the run with a hybrid in the place of the candidate."""
     store, options = run.store, run.options
-    renderings = list(synthesize(store, hybrid, _jobs(run, hybrid), options, stage=stage))
+    texts = [pair.index for pair in run.pairs]
+    jobs = suite_jobs(hybrid, run.suite, 0, texts)
+    renderings = list(synthesize(store, hybrid, jobs, options, stage=stage))
     files = {piece.audio: store.wav_path(piece) for piece in renderings}
     measured = dict(run.measured)
     for measure in {m.measure.name: m.measure for m in _metrics() if m.measure}.values():
@@ -150,26 +152,15 @@ def _compare(run: Run, hybrid: Subject, stage: str) -> Run:
                 stage=f"{stage}, {measure.name}",
             )
             measured[measure.name] = {**measured[measure.name], **values}
-    spoken = {
-        "reference": _spoken(run, 0),
-        "other_seed": _spoken(run, OTHER_SEEDS),
-        "candidate": renderings,
-    }
+    side = Side(role="reference", model=run.subjects[0], suite=run.suite, texts=texts)
+    spoken: dict[str, list[Synthesis]] = {"candidate": renderings}
+    for role, _, piece in side.speak(store, options):  # which the evaluation has spoken
+        spoken.setdefault(role, []).append(piece)
     pairs = [
         _with_candidate(store, pair, dict(zip(spoken, pieces, strict=True)))
         for pair, *pieces in zip(run.pairs, *spoken.values(), strict=True)
     ]
     return replace(run, models=(run.subjects[0], hybrid), pairs=pairs, measured=measured)
-
-
-def _jobs(run: Run, model: Subject, shift: int = 0) -> list[SynthesisJob]:
-    return suite_jobs(model, run.suite, shift, [pair.index for pair in run.pairs])
-
-
-def _spoken(run: Run, shift: int) -> list[Synthesis]:
-    """Return what the reference spoke in the evaluation."""
-    pieces = [run.store.find_synthesis(job) for job in _jobs(run, run.subjects[0], shift)]
-    return [piece for piece in pieces if piece is not None]
 
 
 def _with_candidate(

@@ -21,6 +21,8 @@ from tts_compress.evaluation.store import Analyzer, Store, Synthesis, SynthesisJ
 from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
 from tts_compress.folders import make_directory
+from tts_compress.models.base import GraphModel
+from tts_compress.numerics.spectra import same_timing
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""
@@ -167,16 +169,43 @@ class Side:
             TextError: A text cannot be spoken.
             EvaluationError: The model's process failed.
         """
-        shifts = {self.role: 0} | ({"other_seed": OTHER_SEEDS} if self.role == "reference" else {})
-        jobs = [
-            (role, position, job)
-            for role, shift in shifts.items()
-            for position, job in enumerate(suite_jobs(self.model, self.suite, shift, self.texts))
-        ]
+        jobs = suite_jobs(self.model, self.suite, 0, self.texts)
+        if self.role == "reference":
+            jobs += suite_jobs(self.model, self.suite, OTHER_SEEDS, self.texts)
+        count = len(self.texts) * len(self.suite.seeds)
+        first, others = list[Synthesis](), list[Synthesis]()
         stage = f"synthesize {self.role}"
-        pieces = synthesize(store, self.model, [job for *_, job in jobs], options, stage=stage)
-        for (role, position, _), piece in zip(jobs, pieces, strict=True):
-            yield role, position, piece
+        for piece in synthesize(store, self.model, jobs, options, stage=stage):
+            if len(first) < count:
+                yield self.role, len(first), piece
+                first.append(piece)
+            else:
+                others.append(piece)
+        for position, piece in enumerate(self._other_renderings(first, others, store, options)):
+            yield "other_seed", position, piece
+
+    def _other_renderings(
+        self,
+        first: Sequence[Synthesis],
+        others: Sequence[Synthesis],
+        store: Store,
+        options: EvaluationOptions,
+    ) -> Iterator[Synthesis]:
+        """Yield the renderings with other seeds; of a voice without noise, with other weights.
+
+        Those weights differ so little that nobody hears it. Where they move a length nevertheless,
+        a text is compared with itself.
+        """
+        is_graph = isinstance(self.model.model, GraphModel)
+        if not is_graph or any(a.audio != b.audio for a, b in zip(first, others, strict=False)):
+            yield from others
+            return
+        model = self.model.varied()
+        jobs = suite_jobs(model, self.suite, 0, self.texts)[: len(others)]
+        pieces = synthesize(store, model, jobs, options, stage="synthesize other weights")
+        for piece, same in zip(pieces, others, strict=True):
+            audios = (read_spoken(store, spoken) for spoken in (piece, same))
+            yield piece if same_timing(*audios) else same
 
 
 def fill_store(

@@ -46,6 +46,13 @@ class Subject:
     speakers: tuple[str, ...] = ()
     """Names of the speakers that texts go round; empty for a model of one voice."""
 
+    is_varied: bool = False
+    """It speaks with slightly other weights, for a second rendering of a voice without noise."""
+
+    def varied(self) -> "Subject":
+        """Return this model with slightly other weights; a voice in ONNX."""
+        return replace(self, is_varied=True, fingerprint=_sha256(f"{self.fingerprint}\nvaried"))
+
     def speaker_of(self, text: int) -> str | None:
         """Return the speaker of a suite's text, by its place."""
         return self.speakers[text % len(self.speakers)] if self.speakers else None
@@ -76,6 +83,7 @@ class Subject:
                 prompt=self.prompt and asdict(self.prompt),
                 language=self.language,
                 speaker=self.speakers[0] if len(self.speakers) == 1 else None,
+                varied=self.is_varied,
             )
         except BaseException:
             worker.close()

@@ -21,6 +21,7 @@ from typing import Any
 from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.models import load
 from tts_compress.models.base import (
+    GraphModel,
     LanguageModel,
     LatentModel,
     Prompt,
@@ -46,9 +47,17 @@ class _ModelHost:
         self._spoken = ""
 
     def speak_as(
-        self, prompt: dict[str, str | None] | None, language: str | None, speaker: str | None
+        self,
+        prompt: dict[str, str | None] | None,
+        language: str | None,
+        speaker: str | None,
+        *,
+        varied: bool,
     ) -> Answer:
-        """Speak by a prompt, in a language and as a speaker from now on; None changes nothing."""
+        """Speak by a prompt, in a language and as a speaker from now on; None changes nothing.
+
+        A voice in ONNX has slightly other weights where it is to be `varied`.
+        """
         languages = () if language is None else (language,)
         speaking = Speaking(speaker=speaker, languages=languages)
         if prompt is not None:
@@ -57,6 +66,11 @@ class _ModelHost:
             told = Prompt(audio=audio, text=text, description=description)
             speaking = replace(speaking, prompt=told)
         self._model = self._model.speaking_as(speaking)
+        if varied:
+            from tts_compress.models import onnx_model
+
+            assert isinstance(self._model, GraphModel), "Side varies no other models"
+            self._model = onnx_model.varied(self._model)
         return {}
 
     def synthesize(self, text: str, seed: int, path: str, speaker: str | None = None) -> Answer:

@@ -14,7 +14,7 @@ import onnxruntime
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Component, GraphPart, ModelFiles, shown_model
+from tts_compress.models.base import Component, GraphModel, GraphPart, ModelFiles, shown_model
 from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import SharedWeights, read_graph, shared_weights, weight_files
@@ -22,6 +22,7 @@ from tts_compress.models.streaming import Streamer
 from tts_compress.onnx.chunks import joined
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+from tts_compress.onnx.noise import vary_weights
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import Feeds, Sessions
 from tts_compress.plain import plain
@@ -221,6 +222,15 @@ class OnnxModel:
     def _texts(self) -> Mapping[str, str]:
         """Return texts that belong to the graphs, by the names of their files."""
         return {}
+
+
+def varied(model: GraphModel) -> GraphModel:
+    """Return a voice with slightly other weights, which is another rendering where it has no noise.
+
+    See `vary_weights`.
+    """
+    graphs = {name: vary_weights(model.graph(name)) for name in model.parts}
+    return model.with_graphs(graphs, None)
 
 
 def _components_of(graph: onnx.GraphProto) -> dict[str, Component]:
