@@ -321,7 +321,7 @@ def _other_rendering(voice: GraphModel, text: str, seed: int) -> GraphModel:
     if not np.array_equal(first.samples, second.samples):
         return voice
     other = varied(voice)
-    return other if same_timing(first, other.synthesize(text, seed=seed)) else voice
+    return other if Renderings(first, other.synthesize(text, seed=seed)).same_noise else voice
 
 
 def _ratio(added: float, unit: float) -> float:

@@ -22,7 +22,7 @@ from tts_compress.evaluation.subject import Subject
 from tts_compress.evaluation.suite import Suite
 from tts_compress.folders import make_directory
 from tts_compress.models.base import GraphModel
-from tts_compress.numerics.spectra import same_timing
+from tts_compress.numerics.damage import Renderings
 
 OTHER_SEEDS = 1000
 """Added to a seed to speak the same text with other noise."""
@@ -194,7 +194,7 @@ class Side:
         """Yield the renderings with other seeds; of a voice without noise, with other weights.
 
         Those weights differ so little that nobody hears it. Where they move a length nevertheless,
-        a text is compared with itself.
+        or the sound no longer correlates, a text is compared with itself.
         """
         is_graph = isinstance(self.model.model, GraphModel)
         if not is_graph or any(a.audio != b.audio for a, b in zip(first, others, strict=False)):
@@ -204,8 +204,8 @@ class Side:
         jobs = suite_jobs(model, self.suite, 0, self.texts)[: len(others)]
         pieces = synthesize(store, model, jobs, options, stage="synthesize other weights")
         for piece, same in zip(pieces, others, strict=True):
-            audios = (read_spoken(store, spoken) for spoken in (piece, same))
-            yield piece if same_timing(*audios) else same
+            both = Renderings(read_spoken(store, same), read_spoken(store, piece))
+            yield piece if both.same_noise else same
 
 
 def fill_store(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper, shape_inference
+from onnx import TensorProto, helper, shape_inference
 
 from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
@@ -45,9 +45,6 @@ _REFUSED = frozenset({"Bernoulli", "Multinomial"})
 
 _TALL = 16
 """A tensor (B, X, Y) with so many times more X than Y has its time on X, any other one on Y."""
-
-_VARIATION = 2.0**-13
-"""Relative change of weights that nobody hears: a quarter of what rounding to FP16 changes."""
 
 _ROWS = 7_919
 """Keeps apart the iterations of a loop within a loop."""
@@ -110,24 +107,6 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
             set_nodes(graph, [new for node in graph.node for new in readers.get(id(node), [node])])
     fed.graph.initializer.extend(written.initializers.values())
     return fed
-
-
-def vary_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy with slightly other weights: another rendering of a graph that draws no noise.
-
-    Such a graph need not be stable. Kokoro's finds the phases of its harmonics again with an arc
-    tangent, which jumps by a turn: weights that change by 2^-14 change its sound nearly as much as
-    weights that change by 2^-10, to 22 to 28 dB below it.
-    """
-    varied, random = copy_model(model), np.random.default_rng(0)
-    for graph, _ in nested_graphs(varied.graph):
-        for stored in graph.initializer:
-            if stored.data_type == TensorProto.FLOAT and len(stored.dims) > 1:
-                weight = numpy_helper.to_array(stored)
-                factor = 1.0 + _VARIATION * random.uniform(-1.0, 1.0, weight.shape)
-                changed = numpy_helper.from_array((weight * factor).astype(np.float32), stored.name)
-                stored.CopyFrom(changed)
-    return varied
 
 
 def noise_inputs(names: list[str]) -> list[str]:
