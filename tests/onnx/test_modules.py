@@ -5,8 +5,14 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.graphs import make_node
-from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of, name_by_modules
+from tests.graphs import make_body, make_model, make_node
+from tts_compress.onnx.modules import (
+    WeightFinder,
+    initializer_names,
+    module_of,
+    name_by_modules,
+    vary_weights,
+)
 
 _NAMES = {"dec.ups.0.weight", "dec.ups.0.bias", "enc_p.norm.gamma", "dec.w_g", "onnx::Conv_12"}
 
@@ -87,3 +93,28 @@ def test_weights_are_found_plain_and_behind_what_widens_them(graph: onnx.GraphPr
 
 def test_names_of_constants(graph: onnx.GraphProto) -> None:
     assert initializer_names(graph) == {"w", "q", "vector"}
+
+
+def test_weights_vary_by_an_8192nd_at_most_and_constants_do_not() -> None:
+    weight = np.linspace(-2.0, 2.0, 16).reshape(4, 4)
+    body = make_body([make_node("MatMul", "x inner", "z")], {}, {"z": [4, 4]}, {"inner": weight})
+    nodes = [
+        make_node("MatMul", "x layer", "a"),
+        make_node("Mul", "a harmonics", "b"),
+        make_node("Add", "b bias", "c"),
+        make_node("If", "yes", "d", then_branch=body, else_branch=body),
+    ]
+    values = {"layer": weight, "harmonics": weight, "bias": weight[0], "yes": np.array(True)}
+    graph = make_model(nodes, {"x": [4, 4]}, {"c": [4, 4], "d": [4, 4]}, values)
+    before = graph.SerializeToString()
+    other = vary_weights(graph)
+    assert graph.SerializeToString() == before
+    assert vary_weights(graph) == other
+    after = {item.name: numpy_helper.to_array(item) for item in other.graph.initializer}
+    assert all(
+        np.array_equal(after[name], np.float32(values[name])) for name in ("harmonics", "bias")
+    )
+    (inner,) = other.graph.node[3].attribute[0].g.initializer
+    for changed in (after["layer"], numpy_helper.to_array(inner)):
+        change = np.abs(changed / weight - 1.0)
+        assert 0.0 < change.min() < change.max() <= 1.001 / 8192

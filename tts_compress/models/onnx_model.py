@@ -6,31 +6,25 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import onnx
 import onnxruntime
-from onnx import numpy_helper
 
 from tts_compress.artifact import MANIFEST_NAME, Manifest, atomic_directory, with_files
 from tts_compress.errors import ModelError
-from tts_compress.models.base import Component, GraphPart, ModelFiles, OnnxGraph, shown_model
+from tts_compress.models.base import Component, GraphModel, GraphPart, ModelFiles, shown_model
 from tts_compress.models.execution import PROCESSOR, Execution
 from tts_compress.models.feeds import graph_inputs
 from tts_compress.models.graph_file import SharedWeights, read_graph, shared_weights, weight_files
 from tts_compress.models.streaming import Streamer
 from tts_compress.onnx.chunks import joined
-from tts_compress.onnx.graph import copy_model, nested_nodes
-from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of, vary_weights
 from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import Feeds, Sessions
 from tts_compress.plain import plain
-
-_GraphT = TypeVar("_GraphT", bound=OnnxGraph)
-
-_VARIATION = 2.0**-13
-"""Relative change of weights that nobody hears: a quarter of what rounding to FP16 changes."""
 
 Opened: TypeAlias = tuple[onnxruntime.InferenceSession, Sequence[str]]
 """A graph opened with fed noise, and the names of its outputs that are read."""
@@ -229,26 +223,9 @@ class OnnxModel:
         return {}
 
 
-def varied(model: _GraphT) -> _GraphT:
-    """Return a model with slightly other weights: another rendering of a voice without noise.
-
-    Such a voice need not be stable. Kokoro's phases come from an arc tangent, and half of them move
-    by more than a radian where its pitch moves by a ten-thousandth: weights that change by 2^-14
-    change its sound nearly as much as weights that change by 2^-10, to 22 to 28 dB below it.
-    """
-    graphs = {name: copy_model(model.graph(name)) for name in model.parts}
-    random = np.random.default_rng(0)
-    for graph in (copied.graph for copied in graphs.values()):
-        weights = WeightFinder(graph)
-        layers = (node for node in nested_nodes(graph.node) if node.op_type != "Gather")
-        # Constants that are no layer's weight, such as the numbers of harmonics, are left alone.
-        stored = {tensor.name: tensor for node in layers for tensor in weights.find_all(node)}
-        for tensor in stored.values():
-            if tensor.data_type == onnx.TensorProto.FLOAT:
-                weight = numpy_helper.to_array(tensor)
-                factor = 1.0 + _VARIATION * random.uniform(-1.0, 1.0, weight.shape)
-                changed = numpy_helper.from_array((weight * factor).astype(np.float32), tensor.name)
-                tensor.CopyFrom(changed)
+def varied(model: GraphModel) -> GraphModel:
+    """Return a voice with slightly other weights: another rendering where it draws no noise."""
+    graphs = {name: vary_weights(model.graph(name)) for name in model.parts}
     return model.with_graphs(graphs, None)
 
 

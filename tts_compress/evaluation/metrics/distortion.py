@@ -7,7 +7,7 @@ the energy distance (Szekely and Rizzo, "Energy statistics", 2013), and is zero 
 candidate that speaks like the reference with any seed, whatever its samples are.
 
 A voice without noise speaks alike with every seed. Where it is in ONNX, its other rendering has
-slightly other weights (`varied`), which most such voices do not show: no distance between
+slightly other weights (`vary_weights`), which most such voices do not show: no distance between
 renderings hides small damage. Half the noise has two fifths of the value there, a fifth on a voice
 with noise; what noise at 40 dB (ITU-T P.810) adds is 0.65 there, and 0.46 on the demo voice. Kokoro
 shows them, by 0.36 to 0.44 from itself, as much as weights in 16 bits do: compared with itself,
