@@ -104,8 +104,15 @@ def test_budgets_reach_most_of_a_bound_within_the_tries(scale: float, exponent: 
     shares, budget = dict[float, float](), 1.0
     for _ in range(6):
         shares[budget] = scale * budget**exponent
-        budget = next_budget(shares)
+        budget = next_budget(shares, budget)
     assert any(0.72 <= share <= 0.85 for share in shares.values())
+
+
+def test_a_budget_that_other_kinds_left_unused_does_not_shrink() -> None:
+    assert next_budget({0.001: 0.02}, 0.64) == 0.64
+    assert next_budget({0.001: 0.02, 0.1: 0.2}, 0.64) == pytest.approx(1.6)
+    assert next_budget({0.3: 1.6}, 0.64) == pytest.approx(0.075)  # broken
+    assert next_budget({0.3: 1.6, 0.1: 0.4}, 0.64) == pytest.approx(0.03**0.5)  # between
 
 
 def test_what_moves_lengths_is_never_selected() -> None:

@@ -155,21 +155,28 @@ def _fit(
             tries, _energies(chosen.values()), tried[2].shares(bound), strict=True
         ):
             shares[max(used, _LEAST_ENERGY)] = kind
-        budgets = [next_budget(shares) for shares in tries]
+        budgets = list(map(next_budget, tries, budgets))
     if best is None:
         safest = _rules(several[-1] for several in options.values())
         best = _measured(bench, comparison, _with_rules(whole, safest))
     return best
 
 
-def next_budget(shares: Mapping[float, float]) -> float:
-    """Return the budget to try after others, from the shares of the bound that those used."""
+def next_budget(shares: Mapping[float, float], last: float) -> float:
+    """Return the budget to try next for a kind of damage.
+
+    Args:
+        shares: Energies that were tried, the latest last, with the share of the bound that each
+            used.
+        last: The budget of the latest, of which it used what other kinds left it.
+    """
     kept = max((budget for budget, share in shares.items() if share < _AIM), default=0.0)
     broken = min((budget for budget, share in shares.items() if share >= _AIM), default=inf)
     if kept and broken < inf:
         return sqrt(kept * broken)  # half-way in decibels
-    budget, share = list(shares.items())[-1]
-    return budget * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
+    used, share = list(shares.items())[-1]
+    reached = used * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
+    return reached if broken < inf else max(reached, last)
 
 
 def select(
