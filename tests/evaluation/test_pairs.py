@@ -45,6 +45,7 @@ def test_other_seeds_of_a_voice_with_noise_are_its_other_renderings(
     speak: Callable[[float], _Spoken],
 ) -> None:
     spoken = speak(0.8)
+    assert list(spoken) == ["reference", "other_seed"]
     assert [piece.seed for piece in spoken["other_seed"]] == [OTHER_SEEDS, OTHER_SEEDS + 1] * 2
     assert {piece.model for piece in spoken["other_seed"] + spoken["reference"]} == {
         spoken["reference"][0].model

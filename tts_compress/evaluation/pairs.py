@@ -196,12 +196,12 @@ class Side:
         Those weights differ so little that nobody hears it. Where they move a length nevertheless,
         or the sound no longer correlates, a text is compared with itself.
         """
-        is_graph = isinstance(self.model.model, GraphModel)
-        if not is_graph or any(a.audio != b.audio for a, b in zip(first, others, strict=False)):
+        alike = [a.audio for a in first] == [b.audio for b in others]  # a candidate has no others
+        if not alike or not isinstance(self.model.model, GraphModel):
             yield from others
             return
         model = self.model.varied()
-        jobs = suite_jobs(model, self.suite, 0, self.texts)[: len(others)]
+        jobs = suite_jobs(model, self.suite, 0, self.texts)
         pieces = synthesize(store, model, jobs, options, stage="synthesize other weights")
         for piece, same in zip(pieces, others, strict=True):
             both = Renderings(read_spoken(store, same), read_spoken(store, piece))
