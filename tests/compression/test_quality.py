@@ -91,7 +91,7 @@ def test_a_selection_is_near_the_best_of_all(seed: int, kinds: int) -> None:
 
 
 def test_a_kind_of_damage_with_room_left_holds_nothing_back() -> None:
-    """What is spent of one bound is no reason to save less within the others."""
+    """The use of one bound is no reason to save less within the others."""
     options = {f"{group}": [Option((), (0.2, 0.0), 1.0), _EXACT] for group in range(5)}
     assert sum(o.saved for o in select(options, (1.0, 0.1)).values()) == 5.0
     assert sum(o.saved for o in select(options, (0.5, 0.1)).values()) == 2.0

@@ -53,12 +53,15 @@ def test_other_seeds_of_a_voice_with_noise_are_its_other_renderings(
 
 
 def test_a_voice_without_noise_is_rendered_again_with_slightly_other_weights(
-    speak: Callable[[float], _Spoken], tmp_path: Path
+    speak: Callable[[float], _Spoken], tmp_path: Path, small_suite: Suite
 ) -> None:
     spoken = speak(0.0)
     voice, store = load(tmp_path / "tiny.onnx"), Store(tmp_path / "store")
     assert isinstance(voice, GraphModel)
     other = varied(voice)
+    subject = open_subject(str(tmp_path / "tiny.onnx"), None)
+    candidate = Side(role="candidate", model=subject, suite=small_suite, texts=(0, 1))
+    assert {role for role, *_ in candidate.speak(store, EvaluationOptions())} == {"candidate"}
     for first, second in zip(spoken["reference"], spoken["other_seed"], strict=True):
         assert first.model != second.model
         before, after = read_spoken(store, first), read_spoken(store, second)

@@ -30,7 +30,7 @@ from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
 _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
-_Heard: TypeAlias = tuple[tuple[Rule, ...], float, Future[Energies]]
+_Candidate: TypeAlias = tuple[tuple[Rule, ...], float, Future[Energies]]
 """Rules of a form, the share of the time that it saves, and its damage."""
 
 _AIM, _MOST = 0.8, 0.85
@@ -243,7 +243,7 @@ def _options(
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
-    tried: dict[str, dict[tuple[Decision, ...], _Heard]] = {}
+    tried: dict[str, dict[tuple[Decision, ...], _Candidate]] = {}
     options: dict[str, list[Option]] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         for group in groups:
