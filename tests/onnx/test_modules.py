@@ -102,9 +102,11 @@ def test_weights_vary_by_an_8192nd_at_most_and_constants_do_not() -> None:
         make_node("MatMul", "x layer", "a"),
         make_node("Mul", "a harmonics", "b"),
         make_node("Add", "b bias", "c"),
+        make_node("Gather", "table numbers", "e"),
         make_node("If", "yes", "d", then_branch=body, else_branch=body),
     ]
     values = {"layer": weight, "harmonics": weight, "bias": weight[0], "yes": np.array(True)}
+    values |= {"table": weight, "numbers": np.array([0])}
     graph = make_model(nodes, {"x": [4, 4]}, {"c": [4, 4], "d": [4, 4]}, values)
     before = graph.SerializeToString()
     other = vary_weights(graph)
@@ -112,9 +114,10 @@ def test_weights_vary_by_an_8192nd_at_most_and_constants_do_not() -> None:
     assert vary_weights(graph) == other
     after = {item.name: numpy_helper.to_array(item) for item in other.graph.initializer}
     assert all(
-        np.array_equal(after[name], np.float32(values[name])) for name in ("harmonics", "bias")
+        np.array_equal(after[name], np.float32(values[name]))
+        for name in ("harmonics", "bias", "table")
     )
-    (inner,) = other.graph.node[3].attribute[0].g.initializer
+    (inner,) = other.graph.node[4].attribute[0].g.initializer
     for changed in (after["layer"], numpy_helper.to_array(inner)):
         change = np.abs(changed / weight - 1.0)
         assert 0.0 < change.min() < change.max() <= 1.001 / 8192
