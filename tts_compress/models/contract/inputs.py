@@ -84,7 +84,9 @@ class SpeakerInput(BaseInput):
     """Number of the speaker."""
 
     role: Literal["speaker"]
-    count: int = Field(default=1, ge=1, le=65_536)
+    count: int = Field(default=1, ge=0, le=65_536)
+    """0 or 1 for a voice of one."""
+
     speakers: Names | dict[str, int] = ()
     """Names, in the order of their numbers, or with these; by default the numbers."""
 

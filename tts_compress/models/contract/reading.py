@@ -76,8 +76,8 @@ def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) ->
     key = value.get(kind)
     if not isinstance(key, str) or value.keys() - {kind, "default"}:
         return {name: resolved(item, stated, path) for name, item in value.items()}
-    if key in stated.get(kind, {}):
-        replacement = stated[kind][key]
+    replacement = stated.get(kind, {}).get(key)
+    if replacement is not None and replacement != "None":  # exporters write Python's, too
         return _parsed(replacement) if kind == "metadata" else replacement
     if "default" in value:
         return value["default"]

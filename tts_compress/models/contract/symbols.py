@@ -135,9 +135,20 @@ def _spell_phonemes(
 ) -> Iterator[Symbols]:
     """Yield the ids of espeak-ng's phonemes of each sentence, by piper's binding."""
     for sentence in espeak().phonemes(language, text):
-        phonemes = unicodedata.normalize("NFC", "".join(sentence))
+        phonemes = "".join(_apart("".join(sentence), vocabulary))
         for symbols in spell_characters(phonemes, vocabulary, spaced=spaced):
             yield replace(symbols, characters=len(text))
+
+
+def _apart(phonemes: str, vocabulary: Mapping[str, int]) -> Iterator[str]:
+    """Yield phonemes, with marks apart from letters where the vocabulary has both.
+
+    Piper and icefall train on `c` and a cedilla, Kokoro on `ç`.
+    """
+    for character in unicodedata.normalize("NFC", phonemes):
+        parts = unicodedata.normalize("NFD", character)
+        is_apart = character not in vocabulary or all(part in vocabulary for part in parts)
+        yield parts if is_apart else character
 
 
 class Speller:
