@@ -108,7 +108,8 @@ def _reads_on(graph: Graph, field: Field, node: onnx.NodeProto, spec: str) -> bo
         return True
     if kind in _HARMLESS and mode == "nearest":
         return False
-    advice = "; compress it with --format qdq" if kind.startswith("QLinear") else ""
+    is_ours = any(other.op_type.startswith("QLinear") for other in graph.nodes)
+    advice = "; compress it with --format qdq" if is_ours else ""
     raise ModelError(
         f"'{spec}' cannot have fixed sizes: {kind} '{node.name or node.output[0]}' reads behind "
         f"the end of an utterance{advice}"

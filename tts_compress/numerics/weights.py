@@ -93,11 +93,49 @@ def usable_scales(scales: ArrayT) -> ArrayT:
     return usable
 
 
+_LARGEST_BIAS = 1 << 30
+"""Largest code of a bias: a sum of 32 bits has as much room for products."""
+
+
 def round_bias(bias: npt.NDArray[Any], scales: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return a bias `[C]` as int32 in units of the accumulator, `scales` `[C]` in float64."""
     limit = np.iinfo(np.int32).max
     codes: npt.NDArray[np.float64] = np.rint(bias.astype(np.float64) / scales)
     return codes.clip(-limit, limit).astype(np.int32)
+
+
+def least_scales(bias: npt.NDArray[Any], step: float) -> Float32:
+    """Return the smallest scales `[C]` of a weight in whose products a bias has a code.
+
+    Training takes the weights of a channel to almost zero where only its bias is of use: in a
+    trained medium voice of Piper's (joe), to 5e-7 beside a bias of 0.009.
+
+    Args:
+        bias: `[C]`.
+        step: Scale of what the weight is multiplied with.
+    """
+    return (np.abs(bias.astype(np.float64)) / (step * _LARGEST_BIAS)).astype(np.float32)
+
+
+def coarsen(
+    codes: npt.NDArray[np.int8], scales: Float32, least: Float32
+) -> tuple[npt.NDArray[np.int8], Float32]:
+    """Return codes of eight bits, `[C, ...]`, and their scales, none of them below `least`.
+
+    Sums of neighbours do not grow.
+    """
+    wanted, shares = _coarser(codes, scales, least)
+    shares = shares.reshape(-1, *[1] * (codes.ndim - 1))
+    return np.rint(codes * shares).astype(np.int8), wanted
+
+
+def _coarser(
+    codes: npt.NDArray[np.int8], scales: Float32, least: Float32
+) -> tuple[Float32, Float32]:
+    """Return scales that are not below `least`, and what codes are multiplied by."""
+    is_empty = ~codes.reshape(len(codes), -1).any(1)
+    wanted = usable_scales(np.where(is_empty, least, np.maximum(scales, least)))
+    return wanted, np.where(is_empty, np.float32(1), scales / wanted)
 
 
 LOWEST, HIGHEST = -8, 7
@@ -142,6 +180,17 @@ class Blocks(Generic[ArrayT]):
         """Return what a code counts in each block, FP32, `[outputs, blocks]`; some negative."""
         steps: ArrayT = self.factors * self.scales[:, None]
         return steps
+
+
+def coarsen_blocks(blocks: Blocks[npt.NDArray[Any]], least: Float32) -> Blocks[npt.NDArray[Any]]:
+    """Return a weight in four bits of whose scales none is below `least`."""
+    wanted, shares = _coarser(blocks.codes, blocks.scales, least)
+    sizes = np.rint(np.abs(blocks.factors) * shares[:, None]).clip(1)
+    moved = np.abs(blocks.factors) * shares[:, None] / sizes
+    codes = np.rint(blocks.codes.reshape(*sizes.shape, -1) * moved[..., None])
+    factors = (np.sign(blocks.factors) * sizes).astype(np.int8)
+    limited = codes.clip(LOWEST, HIGHEST).astype(np.int8)
+    return Blocks(limited.reshape(blocks.codes.shape), factors, wanted)
 
 
 def round_blocks(weight: ArrayT, block: int) -> Blocks[ArrayT]:

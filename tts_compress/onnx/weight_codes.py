@@ -17,7 +17,13 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from tts_compress.numerics.weights import Blocks, round_blocks, round_weight
+from tts_compress.numerics.weights import (
+    Blocks,
+    coarsen,
+    coarsen_blocks,
+    round_blocks,
+    round_weight,
+)
 from tts_compress.onnx.graph import Array, Graph
 
 EXPAND = "ExpandInt4"
@@ -146,32 +152,42 @@ class WeightCodes:
     chosen: Mapping[str, Chosen] = field(default_factory=dict)
     """Codes of those whose weights are not rounded to nearest."""
 
-    def blocks(self, output: str, weight: Array) -> Blocks[Array] | None:
+    def blocks(
+        self, output: str, weight: Array, least: Array | None = None
+    ) -> Blocks[Array] | None:
         """Return an operator's weight in four bits, or None where it gets eight.
 
         Args:
             output: Its first output.
             weight: The weight, output channels first.
+            least: The smallest scale of each output, where its bias is to be in their steps.
         """
         if output not in self.sizes:
             return None
         codes = self.chosen.get(output)
-        return codes if isinstance(codes, Blocks) else round_blocks(weight, self.sizes[output])
+        if not isinstance(codes, Blocks):
+            codes = round_blocks(weight, self.sizes[output])
+        return codes if least is None else coarsen_blocks(codes, least)
 
-    def rounded(self, output: str, weight: Array, *, multiplied: bool) -> tuple[Array, Array]:
+    def rounded(
+        self, output: str, weight: Array, *, multiplied: bool, least: Array | None = None
+    ) -> tuple[Array, Array]:
         """Return an operator's weight in eight bits: codes of its shape, and scales.
 
         Args:
             output: Its first output.
             weight: The weight, output channels first; with spare inputs or without.
             multiplied: True if integer kernels multiply the codes; see `round_weight`.
+            least: As for `blocks`.
         """
         chosen = self.chosen.get(output)
-        if not isinstance(chosen, EightBits):
-            return round_weight(weight, 0, multiplied=multiplied)
-        spare = weight.shape[1] - chosen.codes.shape[1]
-        unused = np.zeros((len(weight), spare, *weight.shape[2:]), np.int8)
-        return np.concatenate([chosen.codes, unused], 1), chosen.scales
+        if isinstance(chosen, EightBits):
+            spare = weight.shape[1] - chosen.codes.shape[1]
+            unused = np.zeros((len(weight), spare, *weight.shape[2:]), np.int8)
+            codes, scales = np.concatenate([chosen.codes, unused], 1), chosen.scales
+        else:
+            codes, scales = round_weight(weight, 0, multiplied=multiplied)
+        return (codes, scales) if least is None else coarsen(codes, scales, least)
 
 
 def shift_biases(graph: Graph, chosen: Mapping[str, Chosen]) -> None:

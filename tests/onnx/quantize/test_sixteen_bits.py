@@ -19,12 +19,14 @@ from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
 
-def _convolution(opset: int, smallest: float = 1.0) -> onnx.ModelProto:
+def _convolution(opset: int, smallest: float = 1.0, *, shared: bool = False) -> onnx.ModelProto:
     """Return a convolution and an activation; the weights of a channel are smaller by a factor."""
     random = np.random.default_rng(0)
     weights = {"w": random.standard_normal((8, 8, 3)), "b": np.full(8, 2.0)}
     weights["w"][3] *= smallest
     nodes = [make_node("Conv", "x w b", "y", "/a/Conv"), make_node("Relu", "y", "z", "/b/Relu")]
+    if shared:
+        nodes.append(make_node("Conv", "x w", "other", "/c/Conv"))
     return make_model(nodes, {"x": [1, 8, 20]}, {"z": [1, 8, 18]}, weights, opset=opset)
 
 
@@ -51,10 +53,12 @@ def test_operators_are_standard_where_the_operator_set_has_them(
     assert _distance(model, finished) > 40
 
 
-def test_a_bias_without_a_code_is_refused() -> None:
+def test_a_bias_without_a_code_is_refused_where_weights_are_shared() -> None:
     """Its step is that of the products: with weights near zero its code is beyond 32 bits."""
     with pytest.raises(QuantizationError, match="a bias of '/a/Conv' has no code"):
-        _converted(_convolution(17, smallest=1e-9))
+        _converted(_convolution(17, smallest=1e-9, shared=True))
+    model = _convolution(17, smallest=1e-9)
+    assert _distance(model, _converted(model)) > 40
 
 
 def _vocoder() -> onnx.ModelProto:

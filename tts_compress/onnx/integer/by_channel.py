@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.ranges import ChannelCodes
-from tts_compress.numerics.weights import round_bias
+from tts_compress.numerics.weights import least_scales, round_bias
 from tts_compress.onnx.graph import CONTRIB, Array, Graph
 from tts_compress.onnx.integer.emitter import IntegerForm, integer_form
 from tts_compress.onnx.weight_codes import WeightCodes
@@ -72,11 +72,12 @@ def emit_by_channel(
         return
     graph.require_opset(CONTRIB, 1)
     for node in [node for node in graph.nodes if node.output[0] in rounds_result]:
-        layer = _layer(graph, node, codes[node.input[0]], weights)
+        result = codes[node.output[0]] if rounds_result[node.output[0]] else None
+        layer = _layer(graph, node, codes[node.input[0]], result, weights)
         read = _rounded(graph, layer, codes[node.input[0]])
         graph.remove(node)
-        if rounds_result[layer.name]:
-            _convolve(graph, layer, read, codes[layer.name])
+        if result is not None:
+            _convolve(graph, layer, read, result)
         else:
             _multiply(graph, layer, read)
     graph.finish()
@@ -93,15 +94,23 @@ def tensors_by_channel(graph: Graph, rounds_result: Mapping[str, bool]) -> list[
     return list(wanted)
 
 
-def _layer(graph: Graph, node: onnx.NodeProto, read: ChannelCodes, weights: WeightCodes) -> _Layer:
+def _layer(
+    graph: Graph,
+    node: onnx.NodeProto,
+    read: ChannelCodes,
+    result: ChannelCodes | None,
+    weights: WeightCodes,
+) -> _Layer:
     form = integer_form(graph, node)
     assert form is not None
     weight = form.convolution.weight * read.scales[:, None]
-    codes, scales = weights.rounded(node.output[0], weight, multiplied=True)
+    bias, least = form.convolution.bias.astype(np.float64), None
+    if result is not None:  # whose zero points are part of the bias
+        least = np.tile(least_scales(np.abs(bias) + _MIDDLE * result.scales, 1.0), form.phases)
+    codes, scales = weights.rounded(node.output[0], weight, multiplied=True, least=least)
     wide = scales.astype(np.float64)
     moved = codes.sum(2, dtype=np.float64) @ (_MIDDLE - read.zeros.astype(np.float64))
-    bias = np.tile(form.convolution.bias.astype(np.float64), form.phases) + moved * wide
-    return _Layer(node, form, codes, wide, bias)
+    return _Layer(node, form, codes, wide, np.tile(bias, form.phases) + moved * wide)
 
 
 def _rounded(graph: Graph, layer: _Layer, read: ChannelCodes) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from tts_compress.numerics.ranges import Affine
-from tts_compress.numerics.weights import round_bias
+from tts_compress.numerics.weights import least_scales, round_bias
 from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute
 from tts_compress.onnx.modules import Convolution, read_convolution
 from tts_compress.onnx.weight_codes import WeightCodes, store_blocks
@@ -187,7 +187,8 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
     spare = max(_FEWEST - channels, -channels % _UNIT)
     source = emitter.codes(node.input[0])
     name = stem if node.op_type == "Conv" else f"{stem}.phases"
-    kernel = _kernel(emitter, stem, name, form, (spare, source.spare))
+    least = least_scales(np.tile(plain.bias, form.phases), source.code.scale)
+    kernel = _kernel(emitter, stem, name, form, (spare, source.spare), least)
     plain = replace(plain, bias=np.tile(np.pad(plain.bias, (0, spare)), form.phases))
     codes = _emit(emitter, name, source, (plain, kernel), out)
     if node.op_type == "ConvTranspose":  # codes are (B, T + pad, s·C)
@@ -203,7 +204,12 @@ def convolve(emitter: Emitter, node: onnx.NodeProto, out: Affine) -> None:
 
 
 def _kernel(
-    emitter: Emitter, stem: str, name: str, form: IntegerForm, spare: tuple[int, int]
+    emitter: Emitter,
+    stem: str,
+    name: str,
+    form: IntegerForm,
+    spare: tuple[int, int],
+    least: Array,
 ) -> tuple[str, Array]:
     """Store a weight, or its packed four bits, with spare outputs in each phase, and inputs.
 
@@ -218,11 +224,10 @@ def _kernel(
     def padded(scales: Array) -> Array:
         return np.pad(scales.reshape(form.phases, -1), pads[:2], constant_values=1).reshape(-1)
 
-    blocks = emitter.weights.blocks(stem, weight)
+    blocks = emitter.weights.blocks(stem, weight, least)
     if blocks is None:
-        codes, scales = emitter.weights.rounded(
-            stem, spare_columns(weight, spare[1]), multiplied=True
-        )
+        columns = spare_columns(weight, spare[1])
+        codes, scales = emitter.weights.rounded(stem, columns, multiplied=True, least=least)
         codes = np.pad(codes.reshape(*shape[:2], *wide[1:]), (*pads[:2], (0, 0), (0, 0)))
         return graph.add_constant(name, codes.reshape(wide)), padded(scales)
     if not any(spare):

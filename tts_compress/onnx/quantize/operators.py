@@ -17,6 +17,7 @@ from tts_compress.numerics.weights import (
     CODE_LIMIT,
     Blocks,
     Float32,
+    least_scales,
     round_bias,
     round_weight,
     usable_scales,
@@ -157,7 +158,13 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
 
 
 def wide_weight(
-    graph: Graph, weight: str, decision: Decision, codes: WeightCodes, *, multiplied: bool
+    graph: Graph,
+    weight: str,
+    decision: Decision,
+    codes: WeightCodes,
+    *,
+    multiplied: bool,
+    least: Array | None = None,
 ) -> tuple[str, Array]:
     """Store a weight in eight or four bits, once for all operators that share it.
 
@@ -165,10 +172,10 @@ def wide_weight(
         The tensor that holds it as FP32 at run time, and its scales.
     """
     axis, rows = decision.axis, np.moveaxis(graph.value(weight), decision.axis, 0)
-    blocks = codes.blocks(decision.output, rows)
+    blocks = codes.blocks(decision.output, rows, least)
     if blocks is None:
         wide = f"{weight}.dequantized"
-        rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied)
+        rounded, scales = codes.rounded(decision.output, rows, multiplied=multiplied, least=least)
     else:
         wide, scales = f"{weight}.from_int4", blocks.scales
     if graph.producer(wide) is not None:
@@ -327,17 +334,23 @@ def _convert_weight(
 ) -> None:
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     # Kernels for activations in 8 bits may sum two products in 16.
-    narrow = source.levels == LEVELS
-    wide, weight_scales = wide_weight(graph, decision.tensor, decision, codes, multiplied=narrow)
+    narrow, weight = source.levels == LEVELS, decision.tensor
+    real = graph.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    least = None
+    if real is not None and len(graph.readers(weight)) == 1:  # who shares it has another bias
+        least = least_scales(real, source.scale)
+    wide, weight_scales = wide_weight(
+        graph, weight, decision, codes, multiplied=narrow, least=least
+    )
     graph.replace_input(node, 1, wide)
-    if len(node.input) < 3 or not node.input[2]:
+    if real is None:
         return
-    scales, real = np.float32(source.scale) * weight_scales, graph.value(node.input[2])
+    scales = np.float32(source.scale) * weight_scales
     bias = round_bias(real, scales.astype(np.float64))
     if np.abs(real - bias * scales.astype(np.float64)).max() > step:
         raise QuantizationError(
             f"a bias of '{node.name}' has no code of 32 bits in the steps of its products, for its "
-            "channel has hardly any weight; exclude its module in the recipe"
+            "channel has hardly any weight, which others share; exclude its module in the recipe"
         )
     name = f"{node.output[0]}.rounded_bias"
     zeros = np.zeros(len(bias), np.int32)
