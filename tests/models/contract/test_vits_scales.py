@@ -47,7 +47,7 @@ def test_a_published_piper_voice_says_what_piper_says(
     pytest.importorskip("piper")
     text = "Well: hello! Is it five o'clock?"
     voice, theirs = (
-        load(path).speaking_as(Speaking(speaker="2"))  # type: ignore[attr-defined]
+        load(path).speaking_as(Speaking(speaker="2"))
         for path in (make_published(choir_path), choir_path)
     )
     assert (voice.family, len(voice.speakers), voice.sample_rate) == ("contract", 3, 16000)

@@ -66,7 +66,7 @@ def test_a_channel_without_weights_keeps_its_bias(
     outputs = {}
     for scale in (1.0, size):
         model = _network(operator, scale)
-        rule = {"match": "*", "weights": weights, "activations": activations}
+        rule: dict[str, Any] = {"match": "*", "weights": weights, "activations": activations}
         rule |= {"group_size": 16} if weights == "int4" else {}
         calls = make_calls(_signal)
         for chosen in (False, True):
@@ -82,7 +82,7 @@ def test_a_channel_without_weights_keeps_its_bias(
 def test_coarser_codes_stand_for_the_same_weights() -> None:
     weight = np.random.default_rng(0).normal(0, 1, (4, 32)).astype(np.float32)
     weight[3] = 0
-    least = np.float32([0.0, 0.05, 0.01, 0.2])
+    least = np.array([0.0, 0.05, 0.01, 0.2], np.float32)
     codes, scales = coarsen(*round_weight(weight, 0, multiplied=True), least)
     assert (scales >= least).all()
     assert scales[3] == least[3]

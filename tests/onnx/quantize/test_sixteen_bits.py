@@ -25,15 +25,18 @@ def _convolution(opset: int, smallest: float = 1.0, *, shared: bool = False) -> 
     weights = {"w": random.standard_normal((8, 8, 3)), "b": np.full(8, 2.0)}
     weights["w"][3] *= smallest
     nodes = [make_node("Conv", "x w b", "y", "/a/Conv"), make_node("Relu", "y", "z", "/b/Relu")]
+    outputs: dict[str, Any] = {"z": [1, 8, 18]}
     if shared:
-        nodes.append(make_node("Conv", "x w", "other", "/c/Conv"))
-    return make_model(nodes, {"x": [1, 8, 20]}, {"z": [1, 8, 18]}, weights, opset=opset)
+        nodes.append(make_node("Conv", "x w b", "other", "/c/Conv"))
+        nodes.append(make_node("Relu", "other", "last", "/d/Relu"))
+        outputs["last"] = [1, 8, 18]
+    return make_model(nodes, {"x": [1, 8, 20]}, outputs, weights, opset=opset)
 
 
 def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
-    rule = {"match": "a", "weights": "int8", "activations": "static"}
+    rule = {"match": "[ac]", "weights": "int8", "activations": "static"}
     decisions = tuple(decide(model, make_recipe(rule, format="qdq16")))
-    ranges = {"x": (-1.0, 3.0), "y": (-60.0, 60.0)}
+    ranges = {"x": (-1.0, 3.0), "y": (-60.0, 60.0), "other": (-60.0, 60.0)}
     conversion = Conversion(graph=model, decisions=decisions, ranges=ranges, form="qdq16")
     return convert(conversion)
 
