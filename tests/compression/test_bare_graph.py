@@ -18,7 +18,7 @@ from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.cli import main
 from tts_compress.compression import compress, is_feeds
-from tts_compress.compression.comparison import SpeechComparison, speech
+from tts_compress.compression.sound import SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.models import load, open_model

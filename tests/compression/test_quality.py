@@ -15,7 +15,8 @@ from tests.evaluation.metrics.planted import burst, changed, make_speech
 from tts_compress import load
 from tts_compress.audio import Audio
 from tts_compress.compression import compress, quality
-from tts_compress.compression.comparison import (
+from tts_compress.compression.quality import Option, choose, next_budget, select
+from tts_compress.compression.sound import (
     OTHER_SEED,
     AudioComparison,
     SoundDamage,
@@ -23,7 +24,6 @@ from tts_compress.compression.comparison import (
     SpeechComparison,
     speech,
 )
-from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import SchemeError
 from tts_compress.models.base import GraphModel, Speaking

@@ -14,7 +14,7 @@ from tests.measures import snr_db
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
-from tts_compress.compression.comparison import run_original, verify
+from tts_compress.compression.verification import run_original, verify
 from tts_compress.errors import MissingExtraError, ModelError, QuantizationError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import OnnxGraph

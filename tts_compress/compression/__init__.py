@@ -15,8 +15,9 @@ from math import sqrt
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from tts_compress.compression.comparison import TEXTS, check_converted, run_original, verify
 from tts_compress.compression.quality import choose
+from tts_compress.compression.sound import TEXTS
+from tts_compress.compression.verification import check_converted, run_original, verify
 from tts_compress.compression.workbench import (
     Job,
     Workbench,

@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.comparison import Energies, SoundDamage, SpeechComparison, speech
+from tts_compress.compression.sound import Energies, SoundDamage, SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.precision import length_outputs

@@ -22,7 +22,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.audio import Audio
-from tts_compress.compression.comparison import OTHER_SEED, AudioComparison, SoundDamage, energies
+from tts_compress.compression.sound import OTHER_SEED, AudioComparison, SoundDamage, energies
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.intervals import take_turns
