@@ -14,6 +14,7 @@ import pytest
 from tests.evaluation.metrics.planted import burst, changed, make_speech
 from tts_compress import load
 from tts_compress.audio import Audio
+from tts_compress.cli import main
 from tts_compress.compression import compress, quality
 from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.sound import (
@@ -22,6 +23,7 @@ from tts_compress.compression.sound import (
     SoundDamage,
     Speak,
     SpeechComparison,
+    hear,
     speech,
 )
 from tts_compress.compression.workbench import Job, Workbench
@@ -125,6 +127,52 @@ def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechC
     same = comparison.damage(None)
     assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
     assert comparison.damage(bench.conversion(bench.recipe)).distortion > 0.0
+
+
+def test_an_artifact_is_heard_beside_its_original(
+    tiny: GraphModel, compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voice, small = cast("GraphModel", load(tiny.spec)), load(compressed("fp16"))
+    assert isinstance(small, GraphModel)
+    good = hear(voice, small)
+    assert not good.is_audible
+    assert good.describe().startswith("sound of 4 texts: distortion 0.0")
+    speak = type(voice).synthesize
+
+    def with_hiss(model: GraphModel, text: str, *, seed: int | None = 0) -> Audio:
+        audio = speak(model, text, seed=seed)
+        hiss = np.random.default_rng(0).normal(0, 0.02, audio.samples.shape)
+        hissing = (audio.samples + hiss).astype(np.float32)
+        return replace(audio, samples=hissing if model.manifest else audio.samples)
+
+    monkeypatch.setattr(type(voice), "synthesize", with_hiss)
+    bad = hear(voice, small)
+    assert bad.is_audible
+    assert bad.distortion > good.distortion + 0.5
+
+
+@pytest.mark.parametrize(
+    ("damage", "line"),
+    [
+        (SoundDamage(distortion=2.0, floor_db=0.0, moved=4, texts=4), "other durations in 4"),
+        (SoundDamage(distortion=0.0, floor_db=4.0, texts=4), "pauses +4.0 dB, every duration kept"),
+        (SoundDamage(distortion=0.1, floor_db=0.0, texts=4), "distortion 0.10, pauses +0.0 dB"),
+    ],
+)
+def test_quantize_says_what_is_heard(
+    tiny_path: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    damage: SoundDamage,
+    line: str,
+) -> None:
+    monkeypatch.setattr("tts_compress.compression.sound.hear", lambda *_: damage)
+    arguments = ["quantize", str(tiny_path), "--scheme", "fp16", "--output", str(tmp_path / "x")]
+    assert main(arguments) == 0
+    printed = capsys.readouterr()
+    assert line in printed.out
+    assert ("damage can be heard" in printed.err) is (damage.distortion + damage.floor_db > 1)
 
 
 def test_a_moved_length_uses_any_bound_up() -> None:

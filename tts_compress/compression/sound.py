@@ -1,9 +1,10 @@
 """Damage to the sound of a graph: a few texts, spoken by FP32 and by candidates."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from math import inf
 from typing import Self, TypeAlias
 
@@ -15,6 +16,7 @@ from tts_compress.compression.workbench import Job, Workbench, read_texts
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.onnx_model import varied
 from tts_compress.models.speakers import speakers_in_turn
+from tts_compress.models.streaming import texts_in
 from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import (
@@ -28,6 +30,7 @@ from tts_compress.onnx.graph import Array
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import Feeds, open_session, run_session
+from tts_compress.recipes.formats import Quality
 
 Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
 """Returns the audio of a converted graph, or of the FP32 one, with a seed's noise, for so many
@@ -86,10 +89,24 @@ class SoundDamage:
     """Rise of the floor of pauses, worst octave, decibels."""
 
     moved: int = 0
-    """Texts whose timing is another one."""
+    """Number of texts whose timing is another one."""
+
+    texts: int = 0
+    """Number of texts."""
 
     moment: float = 0.0
     """Damage of the worst moment in six texts, in margins of its kind (`KINDS`)."""
+
+    @property
+    def is_audible(self) -> bool:
+        """True where `--quality good` would have refused the sound, whatever its durations."""
+        return self.distortion > (Quality.GOOD.bound or 0) or self.floor_db > _FLOOR_DB
+
+    def describe(self) -> str:
+        """Return a line for people."""
+        pauses = "" if self.moved == self.texts else f", pauses {self.floor_db:+.1f} dB"
+        kept = f"other durations in {self.moved} of them" if self.moved else "every duration kept"
+        return f"sound of {self.texts} texts: distortion {self.distortion:.2f}{pauses}, {kept}"
 
     def share(self, bound: float) -> float:
         """Return the largest share of a bound that is used; infinite where a length moved."""
@@ -129,6 +146,7 @@ class AudioComparison:
             distortion=_ratio(self._distance(audios) - self._own, self._unit),
             floor_db=self._floor(audios),
             moved=moved,
+            texts=self.texts,
             moment=0.0 if moved else self._worst(audios),
         )
 
@@ -273,8 +291,6 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
         texts, _ = read_texts(settings, bench.calibration, job.seed, model.speaking.language)
         # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
         spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
-        speakers = speakers_in_turn(model)  # of many, some from the first to the last
-
         original = model.with_graphs({}, None)  # which opens its graph once
         other = _other_rendering(original, spoken[0], job.seed)
 
@@ -282,12 +298,7 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
             voice = original if seed == job.seed else other
             if conversion is not None:
                 voice = model.with_graphs({bench.part: convert(conversion)}, None)
-            audios = []
-            for number, text in enumerate(spoken[:count]):
-                speaker = speakers[number * len(speakers) // len(spoken)] if speakers else None
-                chosen = voice.speaking_as(Speaking(speaker=speaker))
-                audios.append(chosen.synthesize(text, seed=seed))
-            return audios
+            return list(islice(_by_speakers(voice, spoken, seed), count))
 
         return speak
     bench.calls()
@@ -314,6 +325,28 @@ def speech(bench: Workbench, job: Job) -> Speak | None:
         return [Audio(samples=wave, sample_rate=_RATE) for wave in waves]
 
     return run
+
+
+def hear(original: GraphModel, small: GraphModel, seed: int = 0) -> SoundDamage:
+    """Return the damage of an artifact to the sound of a few texts.
+
+    Raises:
+        TTSCompressError: The voice cannot speak the texts.
+    """
+    texts = sorted(texts_in(original.speaking.language), key=len)
+    spoken = texts[3 * len(texts) // 4 :][:_FEW_TEXTS]
+    other = _other_rendering(original, spoken[0], seed)
+    reference = list(_by_speakers(original, spoken, seed))
+    others = list(_by_speakers(other, spoken, seed + OTHER_SEED))
+    return AudioComparison(reference, others).judge(list(_by_speakers(small, spoken, seed)))
+
+
+def _by_speakers(voice: GraphModel, texts: Sequence[str], seed: int) -> Iterator[Audio]:
+    """Speak texts; speakers of many from the first to the last."""
+    speakers = speakers_in_turn(voice)
+    for number, text in enumerate(texts):
+        speaker = speakers[number * len(speakers) // len(texts)] if speakers else None
+        yield voice.speaking_as(Speaking(speaker=speaker)).synthesize(text, seed=seed)
 
 
 def _other_rendering(voice: GraphModel, text: str, seed: int) -> GraphModel:

@@ -242,11 +242,16 @@ def prepare_part(
     return gather_frames(model, inputs, part.spec), inputs, outputs
 
 
-def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:
-    """Yield pairs of texts of different lengths, in a language if there are texts of it."""
+def texts_in(language: str | None) -> tuple[str, ...]:
+    """Return the shipped calibration texts of a language; the English ones where there are none."""
     wanted = primary_language(language or "en")
     name = wanted if wanted in data_names("calib/sets") else "en"
-    texts = sorted(read_calibration_set(name).texts, key=len)
+    return read_calibration_set(name).texts
+
+
+def texts_to_cut_by(language: str | None) -> Iterator[tuple[str, str]]:
+    """Yield pairs of texts of different lengths, in a language if there are texts of it."""
+    texts = sorted(texts_in(language), key=len)
     # How long a language model speaks is not told by its text.
     yield from ((texts[0], other) for other in texts[len(texts) // 2 :][:4])
     yield f"{IDS} 1 2 3 1 2 3", f"{IDS}{' 1 2 3' * 5}"  # for voices that take no other
