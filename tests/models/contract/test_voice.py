@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto
 
@@ -306,6 +307,28 @@ def test_kittens_style_is_that_of_the_length_of_the_text(make_kitten: Callable[.
         [call] = voice.calibration_calls([text], seed=0)
         assert np.array_equal(call["style"], styles[[row]])
         assert call["input_ids"][0, [0, -2, -1]].tolist() == [0, 10, 0]
+
+
+@pytest.mark.parametrize(("rows", "contract"), [(1, "kitten-0.1"), (8, "kitten")])
+def test_kittens_styles_without_a_header_are_those_of_the_metadata(
+    make_kitten: Callable[..., Path], rows: int, contract: str
+) -> None:
+    """sherpa-onnx publishes plain numbers, and the names in the graph."""
+    path = make_kitten(rows=rows)
+    with np.load(path.with_name("voices.npz")) as file:
+        styles = {name: file[name] for name in file}
+    path.with_name("voices.npz").unlink()
+    np.stack([*styles.values()]).tofile(path.with_name("voices.bin"))
+    graph = onnx.load(path)
+    onnx.helper.set_model_props(graph, {"speaker_names": ",".join(styles)})
+    onnx.save(graph, path)
+    voice: Any = load(path)
+    assert voice.describe()["contract"] == contract
+    assert list(voice.speakers) == list(styles)
+    [call] = voice.speaking_as(Speaking(speaker="expr-voice-2-f")).calibration_calls(
+        ["ids: 43 50 83"], seed=0
+    )
+    assert (call["style"] == styles["expr-voice-2-f"]).all(1).any()
 
 
 def test_styletts2_takes_tokens_without_a_batch(make_styletts2: Callable[..., Path]) -> None:

@@ -114,13 +114,16 @@ def _read(path: Path, role: StyleInput) -> dict[str, Samples]:
 
 
 def _read_plain(path: Path, role: StyleInput) -> dict[str, Samples]:
-    if not role.shape or 0 in role.shape:
+    free = role.shape.count(0)
+    if not role.shape or free > bool(role.speakers):
         raise ValueError("it is no .npz, and the contract states no `shape` of a voice")
     values = np.fromfile(path, "<f4")
-    size = int(np.prod(role.shape))
+    # One free size follows from the number of names.
+    size = int(np.prod([n for n in role.shape if n])) * (len(role.speakers) if free else 1)
     if not values.size or values.size % size:
         raise ValueError(f"its {values.size} values are no multiple of the {size} of a voice")
-    voices = values.reshape(-1, *role.shape).astype(np.float32)
+    count = len(role.speakers) if free else -1
+    voices = values.reshape(count, *(n or -1 for n in role.shape)).astype(np.float32)
     names = role.speakers or tuple(str(number) for number in range(len(voices)))
     if len(names) != len(voices):
         raise ValueError(f"it holds {len(voices)} voices, and the contract names {len(names)}")
