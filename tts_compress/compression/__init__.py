@@ -33,7 +33,7 @@ from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.models.feeds import write_calls
-from tts_compress.onnx.quantize.convert import STAGE, choose_eight_bits, convert, prepare_conversion
+from tts_compress.onnx.quantize.convert import STAGE, convert, prepare_conversion, with_chosen_codes
 from tts_compress.progress import Progress, default_progress
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 from tts_compress.recipes.formats import Observer, Quality, Weights, find_quality, find_scheme
@@ -323,7 +323,7 @@ def _compress_graph(
             progress=job.progress,
         )
         if calls is not None and job.training is None:
-            conversion = choose_eight_bits(conversion, calls, job.progress)
+            conversion = with_chosen_codes(conversion, calls, job.progress)
     feeds = trial_feeds(model, calls, seed=job.seed, part=part)
     original = run_original(model.graph(part), model.parts[part].spec, feeds)
     check_converted(original, conversion.graph)

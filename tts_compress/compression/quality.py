@@ -49,9 +49,8 @@ _FEWEST_CALLS = 12
 _NEGLIGIBLE = 0.004
 """Share of the time: where integers save no more of it, their damage is not asked for."""
 
-_FINER = 64.0
-"""Energy of weights in 8 bits over that of 12, whose steps are a sixteenth: 256 where both are
-rounded, but 8 bits have codes that GPTQ chose."""
+_FINER = 256.0
+"""Energy of weights in 8 bits over that of 12, whose steps are a sixteenth."""
 
 _KINDS = 3
 """Kinds of damage, each of which has a bound: `SoundDamage.shares`."""

@@ -31,12 +31,20 @@ ArrayT = TypeVar("ArrayT", "npt.NDArray[Any]", "Tensor")
 CODE_LIMIT = 127
 """The largest magnitude of an 8-bit weight's code; symmetric, so -128 is not used."""
 
+REMAINDERS = 16
+"""Steps of 12 bits in a step of 8: the remainder has four bits."""
+
 PAIR_LIMIT = 128
 """The largest magnitude of the sum of two neighbours' codes: 255 · 129 overflows 16 bits."""
 
 PAIR_SPAN = 127.999
 """Steps that the sum of two real neighbours may take. Just less than `PAIR_LIMIT`: then both cannot
 be rounded up past it, and the error of dividing in FP32 is far smaller than what is left."""
+
+
+def largest_code(remainders: int) -> int:
+    """Return the largest code of 8 bits with one of so many remainders."""
+    return CODE_LIMIT * remainders + remainders // 2 - 1
 
 
 def neighbour_sums(weight: ArrayT) -> ArrayT:
@@ -266,7 +274,7 @@ def gptq(
             Where they are odd in number, every two that follow each other are neighbours.
 
     Returns:
-        int8, `[outputs, inputs]`.
+        `[outputs, inputs]`, int8, or int16 where the limits are wider.
     """
     # Every function used here has the same name and meaning in numpy and torch.
     xp: Any = np if isinstance(weight, np.ndarray) else sys.modules["torch"]
@@ -287,7 +295,8 @@ def gptq(
                 before = codes[i - 1]
                 codes[i] = xp.clip(codes[i], -pair_limit - before, pair_limit - before)
             errors[i] = wanted[i] - codes[i] * step
-    rounded: ArrayT = _transposed(xp, codes, xp.int8)
+    narrow = max(abs(limit) for limit in limits) <= CODE_LIMIT
+    rounded: ArrayT = _transposed(xp, codes, xp.int8 if narrow else xp.int16)
     return rounded
 
 

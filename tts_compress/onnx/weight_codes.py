@@ -123,12 +123,12 @@ def _tables() -> dict[str, Array]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EightBits:
-    """A weight in eight bits."""
+class WholeCodes:
+    """A weight in eight bits, or in twelve."""
 
     codes: Array
-    """int8 in [-127, 127], output channels first. The weight of an upsampling convolution in
-    calibrated integers is that of its phases."""
+    """int8 in [-127, 127], or int16 in [-2039, 2039], output channels first. The weight of an
+    upsampling convolution in calibrated integers is that of its phases."""
 
     scales: Array
     """FP32, one for each of the codes' output channels."""
@@ -138,7 +138,7 @@ class EightBits:
     bias that could make up for it."""
 
 
-Chosen: TypeAlias = Blocks[Array] | EightBits
+Chosen: TypeAlias = Blocks[Array] | WholeCodes
 """A weight whose codes an algorithm chose."""
 
 
@@ -181,7 +181,7 @@ class WeightCodes:
             least: As for `blocks`.
         """
         chosen = self.chosen.get(output)
-        if isinstance(chosen, EightBits):
+        if isinstance(chosen, WholeCodes):
             spare = weight.shape[1] - chosen.codes.shape[1]
             unused = np.zeros((len(weight), spare, *weight.shape[2:]), np.int8)
             codes, scales = np.concatenate([chosen.codes, unused], 1), chosen.scales
@@ -193,7 +193,7 @@ class WeightCodes:
 def shift_biases(graph: Graph, chosen: Mapping[str, Chosen]) -> None:
     """Change biases of convolutions so that they keep the means of the outputs."""
     for output, codes in chosen.items():
-        if not isinstance(codes, EightBits) or codes.shift is None:
+        if not isinstance(codes, WholeCodes) or codes.shift is None:
             continue
         node = graph.producer(output)
         assert node is not None

@@ -20,9 +20,9 @@ from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.convert import (
     Conversion,
-    choose_eight_bits,
     convert,
     count_operators,
+    with_chosen_codes,
 )
 from tts_compress.onnx.quantize.prepare import open_optimized
 from tts_compress.onnx.session import open_session
@@ -144,7 +144,7 @@ def test_channels_of_any_loudness_are_kept() -> None:
     x, outputs = _signal(9), {}
     exact = _run(_network("Conv"), x)
     for activations in ("static", "channels", "inputs"):
-        conversion = choose_eight_bits(_conversion("Conv", activations), _CALLS, Silent())
+        conversion = with_chosen_codes(_conversion("Conv", activations), _CALLS, Silent())
         outputs[activations] = snr_db(exact, _run(convert(conversion), x))
     assert outputs["channels"] > outputs["static"] + 10
     assert outputs["inputs"] > outputs["channels"] + 1

@@ -15,7 +15,7 @@ from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.numerics.weights import coarsen, coarsen_blocks, round_blocks, round_weight
-from tts_compress.onnx.quantize.convert import choose_eight_bits, convert
+from tts_compress.onnx.quantize.convert import convert, with_chosen_codes
 from tts_compress.progress import Silent
 
 _DEAD, _BIAS = 5, 0.3
@@ -72,7 +72,7 @@ def test_a_channel_without_weights_keeps_its_bias(
         for chosen in (False, True):
             conversion = prepared(model, make_recipe(rule, format=form), calls)
             if chosen:
-                conversion = choose_eight_bits(conversion, calls, Silent())
+                conversion = with_chosen_codes(conversion, calls, Silent())
             exact, made = (run_model(m, _signal(9))[0] for m in (model, convert(conversion)))
             outputs[scale, chosen] = snr_db(exact, made)
     for chosen in (False, True):

@@ -21,9 +21,9 @@ from tts_compress.errors import QuantizationError  # noqa: E402
 from tts_compress.onnx.quantize.collect import record_tensors  # noqa: E402
 from tts_compress.onnx.quantize.convert import (  # noqa: E402
     Conversion,
-    choose_eight_bits,
     convert,
     prepare_conversion,
+    with_chosen_codes,
 )
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
@@ -133,7 +133,7 @@ def test_training_begins_from_rounding_to_nearest(
 ) -> None:
     """Codes of eight bits that were chosen before are not those of what weights become."""
     recipe, calls, conversion = prepared
-    chosen = choose_eight_bits(conversion, calls, Silent())
+    chosen = with_chosen_codes(conversion, calls, Silent())
     assert chosen.chosen.keys() > conversion.chosen.keys()
     given: list[Conversion] = []
 

@@ -260,13 +260,13 @@ def _codes_by_channel(
     return codes
 
 
-def choose_eight_bits(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
-    """Return a conversion whose codes of eight bits keep what operators return in calls.
+def with_chosen_codes(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:
+    """Return a conversion whose codes of 8 and 12 bits keep what operators return in calls.
 
     Where weights will be trained they are rounded to nearest instead.
     """
     graph, channels = Graph(conversion.graph), dict(conversion.by_channel)
-    asked = [d for d in conversion.decisions if d.weights == Weights.INT8]
+    asked = [d for d in conversion.decisions if d.weights != Weights.INT4]
     if conversion.form == "qdq16":  # no kernel sums products in 16 bits, or makes phases
         static, none = conversion.static, Activations.NONE
         asked = [replace(d, activations=none) if d.output in static else d for d in asked]

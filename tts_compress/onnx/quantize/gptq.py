@@ -16,10 +16,13 @@ from tts_compress.numerics.weights import (
     HIGHEST,
     LOWEST,
     PAIR_LIMIT,
+    REMAINDERS,
     Blocks,
     gptq,
+    largest_code,
     round_blocks,
     round_weight,
+    usable_scales,
 )
 from tts_compress.onnx.graph import Array, Graph, attribute
 from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_kernel
@@ -28,7 +31,7 @@ from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.rewrite.normalization import known_shapes
 from tts_compress.onnx.session import Feeds
-from tts_compress.onnx.weight_codes import Chosen, EightBits
+from tts_compress.onnx.weight_codes import Chosen, WholeCodes
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 
 _CALLS, _FRAMES = 16, 4_096
@@ -99,6 +102,10 @@ def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArra
     """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
 
     Zeros where x is the same throughout but for rounding, such as the style of one recording.
+    Energy is added to each input in the share of the mean that there are inputs for each frame:
+    codes would fit few frames, and other texts less than codes rounded to nearest do. In the text
+    encoders of two trained voices (joe, libritts), of 0.7 frames for an input, durations differ by
+    12 and 10 thousandths of a frame instead of 18 and 15 (rounded to nearest: 13 and 11).
     """
     taps, channels = len(layer.lags), layer.weight.shape[1]
     moments = np.empty((taps, channels, taps, channels))
@@ -112,10 +119,13 @@ def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArra
             moments[tap + later, :, tap] = block.T
     whole = np.diagonal(taken[layer.source, 0])[:-1] / steps**2
     least, each = _ROUNDING * whole.sum(), np.arange(channels)
-    if moments[0, each, 0, each].sum() < 10 * least:
+    energy = moments[0, each, 0, each].sum()
+    if energy < 10 * least:
         return np.zeros_like(moments)
+    frames = taken[layer.source, 0][-1, -1]
     for tap in range(taps):
-        moments[tap, each, tap, each] += least  # so that they are moments of some vectors
+        # At least so that they are moments of some vectors.
+        moments[tap, each, tap, each] += max(least, taps / frames * energy)
     return moments
 
 
@@ -128,7 +138,7 @@ def choose_codes(
 ) -> list[Chosen | None]:
     """Return the codes that GPTQ chooses for each decision; None where it chooses none.
 
-    It chooses those of all weights in eight bits, and of those in four bits that decisions leave
+    It chooses those of all weights in 8 or 12 bits, and of those in four bits that decisions leave
     to it. Left to rounding are operators that are no product of frames with one matrix: several
     groups, two axes, tables, recurrent ones, and transposed convolutions that are no convolution
     into phases.
@@ -151,7 +161,10 @@ def choose_codes(
 def is_asked(decision: Decision) -> bool:
     """Return True if GPTQ is to choose the codes of an operator's weight where it can."""
     in_four = decision.weights == Weights.INT4 and decision.algorithm == Algorithm.GPTQ
-    return decision.weight is not None and (in_four or decision.weights == Weights.INT8)
+    # Of 12 bits, weights that are no pairs of pairs are stored in 16.
+    in_twelve = decision.weights == Weights.INT12 and decision.parameters % 4 == 0
+    is_whole = decision.weights == Weights.INT8 or in_twelve
+    return decision.weight is not None and (in_four or is_whole)
 
 
 def _layer(
@@ -177,7 +190,7 @@ def _layer(
         if decision.activations in BY_CHANNEL:
             steps = by_channel[node.input[0]].scales
             layer = replace(layer, weight=plain.weight * steps[:, None], steps=steps)
-    is_long = layer.weight[0].size > _MOST_INPUTS and decision.weights == Weights.INT8
+    is_long = layer.weight[0].size > _MOST_INPUTS and decision.weights != Weights.INT4
     return None if is_long else layer
 
 
@@ -224,8 +237,8 @@ def _frames(window: Array, axis: int) -> Array:
 
 
 def _chosen(layer: _GptqLayer, moments: Moments) -> Chosen:
-    if layer.decision.weights == Weights.INT8:
-        return _eight_bits(layer, moments)
+    if layer.decision.weights != Weights.INT4:
+        return _whole_codes(layer, moments)
     nearest = round_blocks(layer.weight, layer.decision.group_size)
     rows = layer.weight.reshape(len(layer.weight), -1)
     # Blocks are those of the weight as it stands, (C_in, K).
@@ -236,12 +249,15 @@ def _chosen(layer: _GptqLayer, moments: Moments) -> Chosen:
     return Blocks(codes, nearest.factors, nearest.scales)
 
 
-def _eight_bits(layer: _GptqLayer, moments: Moments) -> EightBits:
-    """Choose codes of eight bits; a bias, where there is one, is to keep the mean of the output."""
+def _whole_codes(layer: _GptqLayer, moments: Moments) -> WholeCodes:
+    """Choose codes of 8 or 12 bits; a bias, where there is one, is to keep the output's mean."""
     multiplied = _is_multiplied(layer.decision)
-    scales = _scales(layer, multiplied)
+    scales, largest = _scales(layer, multiplied), CODE_LIMIT
+    if layer.decision.weights == Weights.INT12:
+        largest = largest_code(REMAINDERS)
+        scales = usable_scales(scales * np.float32(CODE_LIMIT / largest))
     beside = _products(moments, layer, centred=layer.has_bias).reshape([layer.rows.shape[1]] * 2)
-    limits, pair_limit = (-CODE_LIMIT, CODE_LIMIT), PAIR_LIMIT if multiplied else None
+    limits, pair_limit = (-largest, largest), PAIR_LIMIT if multiplied else None
     channels = layer.weight.shape[1]
     rows = gptq(layer.rows, beside, scales[:, None], limits, pair_limit=pair_limit, row=channels)
     codes, shift = layer.restored(rows), None
@@ -253,7 +269,7 @@ def _eight_bits(layer: _GptqLayer, moments: Moments) -> EightBits:
         scales = scales[: len(codes)]
     if layer.convolution is None:
         codes = codes[:, :, 0]
-    return EightBits(codes, scales, shift)
+    return WholeCodes(codes, scales, shift)
 
 
 def _is_multiplied(decision: Decision) -> bool:

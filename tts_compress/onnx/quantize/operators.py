@@ -14,9 +14,10 @@ from onnx import TensorProto, helper
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, Affine, Range
 from tts_compress.numerics.weights import (
-    CODE_LIMIT,
+    REMAINDERS,
     Blocks,
     Float32,
+    largest_code,
     least_scales,
     round_bias,
     round_weight,
@@ -26,7 +27,7 @@ from tts_compress.onnx.graph import CONTRIB, Array, Graph, copy_attributes, tens
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import PASSING, Decision
-from tts_compress.onnx.weight_codes import WeightCodes, store_blocks
+from tts_compress.onnx.weight_codes import WeightCodes, WholeCodes, store_blocks
 from tts_compress.recipes.formats import Activations, Weights
 
 _SAFE = frozenset(
@@ -151,7 +152,7 @@ def store_weights(graph: Graph, decisions: Iterable[Decision], codes: WeightCode
             if decision.weights in {Weights.INT8, Weights.INT4}:
                 wide, _ = wide_weight(graph, tensor, decision, codes, multiplied=False)
             elif decision.weights in {Weights.INT16, Weights.INT12}:
-                wide = _added_weight(graph, tensor, decision)
+                wide = _added_weight(graph, tensor, decision, codes)
             else:
                 wide = _widened_weight(graph, tensor, decision.weights)
             graph.replace_input(node, list(node.input).index(tensor), wide)
@@ -191,32 +192,37 @@ def wide_weight(
     return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 
 
-def _added_weight(graph: Graph, weight: str, decision: Decision) -> str:
+def _added_weight(graph: Graph, weight: str, decision: Decision, codes: WeightCodes) -> str:
     """Store a weight in 16 or 12 bits: codes of 8, and remainders of 8 or 4, added at run time."""
     wide = f"{weight}.added"
     if graph.producer(wide) is not None:
         return wide
     values = graph.value(weight).astype(np.float64)
     # Four bits are stored in pairs, and at least two of them.
-    levels = 16 if decision.weights == Weights.INT12 and values.size % 4 == 0 else 256
-    largest = CODE_LIMIT * levels + levels // 2 - 1
-    rows = np.moveaxis(values, decision.axis, 0).reshape(values.shape[decision.axis], -1)
-    shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
-    scales = usable_scales(np.abs(rows).max(1) / largest)
-    rounded = np.rint(values / scales.reshape(shape)).clip(-largest, largest)
+    is_narrow = decision.weights == Weights.INT12 and values.size % 4 == 0
+    levels = REMAINDERS if is_narrow else 256
+    chosen = codes.chosen.get(decision.output)
+    if isinstance(chosen, WholeCodes):
+        rounded, scales = np.moveaxis(chosen.codes, 0, decision.axis), chosen.scales
+    else:
+        largest = largest_code(levels)
+        rows = np.moveaxis(values, decision.axis, 0).reshape(values.shape[decision.axis], -1)
+        shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
+        scales = usable_scales(np.abs(rows).max(1) / largest)
+        rounded = np.rint(values / scales.reshape(shape)).clip(-largest, largest)
     high = np.floor(rounded / levels + 0.5)
     low = (rounded - levels * high).astype(np.int8)
     stored = graph.share_constant(f"{weight}.high", high.astype(np.int8))
-    if levels == 16:
+    if is_narrow:
         alike = Blocks(codes=low, factors=np.ones(2, np.int8), scales=scales)
         remainder = store_blocks(graph, f"{weight}.low", alike, values.shape)
     else:
         remainder = graph.share_constant(f"{weight}.low", low)
     zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
     parts = []
-    for name, codes, step in (("high", stored, levels), ("low", remainder, 1)):
+    for name, part, step in (("high", stored, levels), ("low", remainder, 1)):
         scale = graph.share_constant(f"{weight}.{name}_scale", (step * scales).astype(np.float32))
-        inputs, axis = [codes, scale, zeros], decision.axis
+        inputs, axis = [part, scale, zeros], decision.axis
         parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
     return graph.insert("Add", parts, wide)
 
