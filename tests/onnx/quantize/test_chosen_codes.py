@@ -29,7 +29,7 @@ from tts_compress.onnx.quantize.decisions import Decision, count_decisions
 from tts_compress.onnx.session import Feeds, open_session
 from tts_compress.onnx.weight_codes import Chosen, WholeCodes
 from tts_compress.progress import Silent
-from tts_compress.recipes.formats import Activations
+from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Calibration
 
 if TYPE_CHECKING:
@@ -80,8 +80,6 @@ def _conversion(network: onnx.ModelProto, case: str) -> Conversion:
     activations, form, _ = _CASES[case]
     algorithm = "rtn" if activations == "static" else "gptq"  # which only needs calibration then
     rule: dict[str, Any] = {"activations": activations, "algorithm": algorithm}
-    if case == "twelve bits":
-        rule |= {"weights": "int12", "algorithm": "rtn"}
     if activations == "dynamic":
         rule["operators"] = ("Conv", "MatMul")
     elif activations == "static":
@@ -89,6 +87,9 @@ def _conversion(network: onnx.ModelProto, case: str) -> Conversion:
     recipe = make_recipe(rule, format=form, calibration=Calibration())
     conversion = prepared(network, recipe, _CALLS)
     assert not conversion.chosen
+    if case == "twelve bits":  # which no recipe asks GPTQ for
+        wide = (replace(d, weights=Weights.INT12) for d in conversion.decisions)
+        conversion = replace(conversion, decisions=tuple(wide))
     return with_chosen_codes(conversion, _CALLS, Silent())
 
 
