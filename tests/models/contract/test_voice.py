@@ -331,6 +331,20 @@ def test_kittens_styles_without_a_header_are_those_of_the_metadata(
     assert (call["style"] == styles["expr-voice-2-f"]).all(1).any()
 
 
+def test_one_voice_of_the_metadata_is_no_list(make_kokoro: Callable[..., Path]) -> None:
+    path = make_kokoro()
+    styles = path.with_name("voices-v1.0.bin")
+    with np.load(styles) as file:
+        first = file["af_heart"]
+    first.tofile(styles)
+    graph = onnx.load(path)
+    onnx.helper.set_model_props(graph, {"speaker_names": "7", "style_dim": "510,1,256"})
+    onnx.save(graph, path)
+    voice: Any = load(path)
+    [call] = voice.calibration_calls(["ids: 43 50 83"], seed=0)
+    assert np.array_equal(call["style"], first[2])
+
+
 def test_styletts2_takes_tokens_without_a_batch(make_styletts2: Callable[..., Path]) -> None:
     voice: Any = load(make_styletts2())
     [call] = voice.calibration_calls(["ids: 5 6"], seed=0)

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from tts_compress.config import Config
 from tts_compress.errors import RecipeError
@@ -26,6 +26,12 @@ TOKENS = "tokens"
 ROW = r"^voice(\[len\((?P<counted>tokens|text)\)(?P<less> - 1)?\])?$"
 """Rules that choose a style: the whole array of a voice, or the row of a number of tokens or of
 characters of the text; the last row where there are not as many."""
+
+
+def _as_names(stated: object) -> object:
+    """Return names as metadata states them: one as a text, numbers as numbers."""
+    several = stated if isinstance(stated, list | tuple) else [stated]
+    return tuple(map(str, several))
 
 
 class BaseInput(Config):
@@ -76,7 +82,7 @@ class StyleInput(BaseInput):
     """Shape of one voice's array, 0 where any size above 1 will do; without a header it must be
     stated."""
 
-    speakers: Names = ()
+    speakers: Annotated[Names, BeforeValidator(_as_names)] = ()
     """Names of the voices of a file without a header; by default their numbers."""
 
 

@@ -77,7 +77,7 @@ def resolved(value: Any, stated: Mapping[str, Mapping[str, Any]], path: Path) ->
     if not isinstance(key, str) or value.keys() - {kind, "default"}:
         return {name: resolved(item, stated, path) for name, item in value.items()}
     replacement = stated.get(kind, {}).get(key)
-    if replacement is not None and replacement != "None":  # exporters write Python's, too
+    if replacement not in (None, "", "None"):  # exporters write Python's None, too
         return _parsed(replacement) if kind == "metadata" else replacement
     if "default" in value:
         return value["default"]

@@ -102,10 +102,10 @@ def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArra
     """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
 
     Zeros where x is the same throughout but for rounding, such as the style of one recording.
-    Energy is added to each input in the share of the mean that there are inputs for each frame:
-    codes would fit few frames, and other texts less than codes rounded to nearest do. In the text
-    encoders of two trained voices (joe, libritts), of 0.7 frames for an input, durations differ by
-    12 and 10 thousandths of a frame instead of 18 and 15 (rounded to nearest: 13 and 11).
+    The diagonal is raised by its mean times the number of inputs for each frame. Codes of few
+    frames would fit these, and keep other texts worse than codes rounded to nearest do: in the text
+    encoders of two trained voices (joe, libritts; 0.7 frames for an input) durations then differ by
+    18 and 15 thousandths of a frame, so by 12 and 10, rounded to nearest by 13 and 11.
     """
     taps, channels = len(layer.lags), layer.weight.shape[1]
     moments = np.empty((taps, channels, taps, channels))
@@ -124,7 +124,7 @@ def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArra
         return np.zeros_like(moments)
     frames = taken[layer.source, 0][-1, -1]
     for tap in range(taps):
-        # At least so that they are moments of some vectors.
+        # With `least` they are moments of some vectors.
         moments[tap, each, tap, each] += max(least, taps / frames * energy)
     return moments
 
