@@ -13,6 +13,7 @@ import shlex
 from argparse import BooleanOptionalAction, Namespace
 from collections import Counter
 from dataclasses import asdict
+from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -238,6 +239,8 @@ def _sound(model: Model, small: Model, options: Namespace) -> "SoundDamage | Non
             progress.advance("listen", 1, 1)
     except TTSCompressError as error:
         tell(f"not listened to: {error}")
+        return None
+    if not isfinite(damage.distortion):  # mu-law adds nothing to silence, so there is no unit
         return None
     if damage.is_audible:
         tell(
