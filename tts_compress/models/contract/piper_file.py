@@ -148,9 +148,9 @@ def _read_config(path: Path) -> tuple[dict[str, Any], Any]:
     """Return the content of the file beside a voice, checked before anything trusts it."""
     if not path.is_file():
         raise ModelError(
-            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it, or its "
-            "tokens.txt as of sherpa-onnx; the graph of another voice needs a contract.toml beside "
-            "it (docs/contracts.md), and a bare one 'onnx:' before the path"
+            f"no file '{path}'; a Piper voice is a .onnx file with its .onnx.json beside it, or "
+            "its tokens.txt as of sherpa-onnx; the graph of another voice needs a contract.toml "
+            "beside it (docs/contracts.md), and a bare one 'onnx:' before the path"
         )
     config: dict[str, Any] = read_json(path)
     try:
