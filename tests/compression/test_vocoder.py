@@ -36,7 +36,7 @@ def _session(path: Path) -> onnxruntime.InferenceSession:
 @pytest.fixture(scope="module")
 def clips(assets: Path) -> list[Clip]:
     """Return recordings; every other one is held out."""
-    return read_clips(assets, 10)
+    return read_clips(assets, 32)
 
 
 @pytest.fixture(scope="module")
