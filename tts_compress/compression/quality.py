@@ -15,16 +15,19 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import TypeAlias, TypeVar
 
+import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.sound import Energies, SoundDamage, SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.precision import length_outputs
-from tts_compress.onnx.quantize.convert import STAGE, Conversion
+from tts_compress.onnx.graph import Array, with_outputs
+from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.precision import length_outputs, rounded_durations
+from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.session import group_ms
+from tts_compress.onnx.session import group_ms, open_session, run_session
 from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
@@ -41,19 +44,26 @@ _TRIED_WEIGHTS = 400_000_000
 """Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are tried."""
 
 _FEWEST_WEIGHTS = 100_000
-"""Weights of a graph from which 12 bits are tried: what unpacks them takes 10 kB of the file."""
-
-_FEWEST_CALLS = 12
-"""Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
+"""Weights of a graph from which 12 bits are tried: what unpacks them takes 2 kB for each layer."""
 
 _NEGLIGIBLE = 0.004
 """Share of the time: where integers save no more of it, their damage is not asked for."""
 
+_MOST_FRAMES = 0.001
+"""Mean change of durations for a bound of 1, before they are made whole: at 0.5 one symbol of two
+thousand, so one text of twenty, lasts a frame (about 10 ms) more or less."""
+
+_LEAST_SHARE = 0.005
+"""Share of the weights from which on 12 bits are tried in a group that durations depend on."""
+
+_DECIDING_GROUPS = 8
+"""Groups of layers that durations depend on: neighbours of an encoder are alike."""
+
 _FINER = 256.0
 """Energy of weights in 8 bits over that of 12, whose steps are a sixteenth."""
 
-_KINDS = 3
-"""Kinds of damage, each of which has a bound: `SoundDamage.shares`."""
+_KINDS = 4
+"""Kinds of damage, each of which has a bound: `SoundDamage.shares`, and changes of durations."""
 
 _LEAST_ENERGY = 1e-6
 """Energy that a choice without any counts as, so that the next can have more."""
@@ -97,11 +107,14 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
             return None
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
-        comparison, exact = _deciding_exactly(bench, SpeechComparison(speak, job.seed))
-        whole = _with_rules(bench.recipe, exact)
+        comparison = SpeechComparison(speak, job.seed)
+        whole = _with_rules(bench.recipe, _deciding_exactly(bench, comparison))
         best = _measured(bench, comparison, whole)
+        options = _deciding_options(bench, comparison, whole, bound)
         if best[2].share(bound) > _AIM:
-            best = _fit(bench, comparison, whole, bound, job.progress)
+            options = _options(bench, comparison, whole, bound, job.progress) | options
+        if options:
+            best = _fit(bench, comparison, whole, bound, options)
     conversion, recipe, damage = best
     summary = (
         f"{recipe.summary}; formats chosen on {comparison.texts} texts: distortion "
@@ -110,22 +123,20 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
     return conversion, recipe.model_copy(update={"summary": summary})
 
 
-def _deciding_exactly(
-    bench: Workbench, comparison: SpeechComparison
-) -> tuple[SpeechComparison, list[Rule]]:
+def _deciding_exactly(bench: Workbench, comparison: SpeechComparison) -> list[Rule]:
     """Return rules by which the layers that durations depend on compute in FP32.
 
-    Their weights have 16 bits. That moves a symbol in some thousands by a frame; texts with such a
-    symbol are not compared. Where more than a quarter of the texts has, weights stay in FP32.
+    Their weights have 16 bits. That moves a symbol in some thousands by a frame. Where it moves one
+    in more texts than may move, weights stay in FP32.
     """
     deciding = _deciding(bench)
     rules = _stored(deciding, Weights.INT16)
     if rules:
         rest = Rule(match="*", weights=Weights.FLOAT32)
         rounded = bench.conversion(_with_rules(bench.recipe, [*rules, rest]))
-        if (kept := comparison.without_moved(rounded)) is not None:
-            return kept, rules
-    return comparison, _stored(deciding, Weights.FLOAT32)
+        if comparison.damage(rounded).is_elsewhere:
+            return _stored(deciding, Weights.FLOAT32)
+    return rules
 
 
 def _stored(modules: Iterable[str], weights: Weights) -> list[Rule]:
@@ -134,10 +145,13 @@ def _stored(modules: Iterable[str], weights: Weights) -> list[Rule]:
 
 
 def _fit(
-    bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float, progress: Progress
+    bench: Workbench,
+    comparison: SpeechComparison,
+    whole: Recipe,
+    bound: float,
+    options: Mapping[str, Sequence[Option]],
 ) -> _Tried:
     """Return the choice of formats that uses a bound best."""
-    options = _options(bench, comparison, whole, bound, progress)
     best: _Tried | None = None
     most, budgets = -inf, [_AIM**2] * _KINDS
     tries: list[dict[float, float]] = [{} for _ in budgets]
@@ -150,10 +164,11 @@ def _fit(
         saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
         if share <= _MOST and saved > most:
             best, most = tried, saved
-        for shares, used, kind in zip(
-            tries, _energies(chosen.values()), tried[2].shares(bound), strict=True
-        ):
-            shares[max(used, _LEAST_ENERGY)] = kind
+        used = _energies(chosen.values())
+        # Changes of durations do add up as energies: most texts show none of them.
+        shared = *tried[2].shares(bound), sqrt(used[-1])
+        for shares, energy, kind in zip(tries, used, shared, strict=True):
+            shares[max(energy, _LEAST_ENERGY)] = kind
         budgets = list(map(next_budget, tries, budgets))
     if best is None:
         safest = _rules(several[-1] for several in options.values())
@@ -265,7 +280,7 @@ def _options(
             share = sum(d.parameters for d in members) / weights
             plain = saved_ms[Activations.NONE][group.name]
             coded = [
-                Option(rules, damage.result(), ms + 0.75 * share)
+                Option(rules, (*damage.result(), 0.0), ms + 0.75 * share)
                 for rules, ms, damage in tried[group.name].values()
             ]
             least = min((option.energies for option in coded), key=max, default=None)
@@ -275,6 +290,50 @@ def _options(
                 coded.append(Option(rules, finer, plain + 0.625 * share))
             exact = _rules_of(group, Weights.INT16), (0.0,) * _KINDS, plain + 0.5 * share
             options[group.name] = [*coded, Option(*exact)]
+    return options
+
+
+def _deciding_options(
+    bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float
+) -> dict[str, list[Option]]:
+    """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
+    deciding, base = _deciding(bench), bench.base(bench.recipe.format)
+    real = [node.input[0] for node in rounded_durations(base, bench.lengths)]
+    exact = {d.module for d in bench.decisions(whole) if d.weights == Weights.INT16}
+    weights = sum(d.parameters for d in bench.decisions(whole))
+    if weights < _FEWEST_WEIGHTS or not real or exact.isdisjoint(deciding):
+        return {}
+
+    def size(group: Group) -> int:
+        return sum(d.parameters for module in group.modules for d in deciding[module])
+
+    def durations(graph: onnx.ModelProto) -> Array:
+        graph = with_outputs(feed_noise(graph), real)
+        session = open_session(graph, bench.model.spec, 1, briefly=True)
+        runs = [run_session(session, feeds, bench.model.spec) for feeds in bench.held_out]
+        return np.concatenate([value.ravel() for run in runs for value in run])
+
+    def conversion(modules: Iterable[str]) -> Conversion:
+        rest = [*_stored(deciding, Weights.FLOAT32), Rule(match="*", weights=Weights.FLOAT32)]
+        rules = [*_stored(modules, Weights.INT12), *rest]
+        return bench.conversion(_with_rules(bench.recipe, rules))
+
+    def damage(candidate: Conversion) -> Energies:
+        change = float(np.mean(np.abs(durations(convert(candidate)) - before)))
+        return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
+
+    before = durations(base)
+    conversion(deciding)  # which chooses the codes of all in one pass
+    large = [g for g in find_groups(deciding) if size(g) >= _LEAST_SHARE * weights]
+    groups = _merged(large, _DECIDING_GROUPS) if large else []
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        damages = pool.map(damage, [conversion(group.modules) for group in groups])
+    options = {}
+    for group, energies in zip(groups, damages, strict=True):
+        share = size(group) / weights
+        coarse = Option(_rules_of(group, Weights.INT12), energies, 0.625 * share)
+        fine = Option(_rules_of(group, Weights.INT16), (0.0,) * _KINDS, 0.5 * share)
+        options[group.name] = [coarse, fine]
     return options
 
 
@@ -299,7 +358,7 @@ def _forms(
     alone little is left of what they save, and more of what they damage.
     """
     tried = [Activations.NONE]
-    if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
+    if bench.ranges_by_channel:
         tried += [Activations.CHANNELS, Activations.INPUTS]
     forms: dict[Activations | None, list[Rule]] = {
         arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]

@@ -1,12 +1,12 @@
 """Damage to the sound of a graph: a few texts, spoken by FP32 and by candidates."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from math import inf
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
@@ -102,6 +102,11 @@ class SoundDamage:
         """True where `--quality good` would have refused the sound, whatever its durations."""
         return self.distortion > (Quality.GOOD.bound or 0) or self.floor_db > _FLOOR_DB
 
+    @property
+    def is_elsewhere(self) -> bool:
+        """True where more than a quarter of the texts have another timing."""
+        return 4 * self.moved > self.texts
+
     def describe(self) -> str:
         """Return a line for people."""
         pauses = "" if self.moved == self.texts else f", pauses {self.floor_db:+.1f} dB"
@@ -109,12 +114,15 @@ class SoundDamage:
         return f"sound of {self.texts} texts: distortion {self.distortion:.2f}{pauses}, {kept}"
 
     def share(self, bound: float) -> float:
-        """Return the largest share of a bound that is used; infinite where a length moved."""
+        """Return the largest share of a bound that is used."""
         return max(self.shares(bound))
 
     def shares(self, bound: float) -> tuple[float, float, float]:
-        """Return the shares of a bound that distortion, pauses and the worst moment use."""
-        if self.moved:
+        """Return the shares of a bound that distortion, pauses and the worst moment use.
+
+        Infinite where too many texts moved; moments and pauses are those of the others.
+        """
+        if self.is_elsewhere:
             return inf, inf, inf
         moment = self.moment / (_MOMENT * bound)
         used = self.distortion / bound, self.floor_db / _FLOOR_DB, moment
@@ -147,7 +155,7 @@ class AudioComparison:
             floor_db=self._floor(audios),
             moved=moved,
             texts=self.texts,
-            moment=0.0 if moved else self._worst(audios),
+            moment=self._worst(audios),
         )
 
     def energies(self, audios: Sequence[Audio], bound: float) -> Energies:
@@ -208,8 +216,9 @@ class AudioComparison:
         shares = (
             (size - usual[name]) / KINDS[name].margin
             for before, after, usual in zip(self._reference, audios, self._usual, strict=True)
+            if same_timing(before, after)
             for name, (size, _) in compare(before, after).items()
-            if KINDS[name].margin  # a change of length has none, and is refused before
+            if KINDS[name].margin  # a change of length has none
         )
         return max(0.0, *shares) * math.log1p(_FEW) / math.log1p(self.texts)
 
@@ -242,40 +251,21 @@ class SpeechComparison:
     Args:
         speak: Speaks the texts.
         seed: Seed of the noise.
-        skipped: Numbers of texts that are not compared.
     """
 
-    def __init__(self, speak: Speak, seed: int, skipped: Collection[int] = ()) -> None:
-        self._speak, self._seed, self._skipped = speak, seed, skipped
-        self._reference = self._spoken(None, TEXTS)
-        others = self._spoken(None, TEXTS, OTHER_SEED)
-        self._audio = AudioComparison(self._reference, others)
+    def __init__(self, speak: Speak, seed: int) -> None:
+        self._speak, self._seed = speak, seed
+        reference, others = (speak(None, s, TEXTS) for s in (seed, seed + OTHER_SEED))
+        self._audio = AudioComparison(reference, others)
         self.texts = self._audio.texts
 
     def damage(self, candidate: Conversion | None) -> SoundDamage:
         """Return the damage of a conversion; None is the FP32 graph."""
-        return self._audio.judge(self._spoken(candidate, TEXTS))
+        return self._audio.judge(self._speak(candidate, self._seed, TEXTS))
 
     def energies(self, candidate: Conversion, bound: float) -> Energies:
         """Return the energies of a group's damage alone, in squares of a bound."""
-        return self._audio.energies(self._spoken(candidate, _FEW_TEXTS), bound)
-
-    def without_moved(self, candidate: Conversion) -> Self | None:
-        """Return the comparison of those texts whose timing a conversion keeps.
-
-        None where it moves that of more than a quarter.
-        """
-        pairs = zip(self._reference, self._spoken(candidate, TEXTS), strict=True)
-        moved = [number for number, pair in enumerate(pairs) if not same_timing(*pair)]
-        if not moved:
-            return self
-        few = 4 * len(moved) <= self.texts
-        return type(self)(self._speak, self._seed, moved) if few else None
-
-    def _spoken(self, candidate: Conversion | None, count: int, further: int = 0) -> list[Audio]:
-        audios = self._speak(candidate, self._seed + further, count + len(self._skipped))
-        kept = [audio for number, audio in enumerate(audios) if number not in self._skipped]
-        return kept[:count]
+        return self._audio.energies(self._speak(candidate, self._seed, _FEW_TEXTS), bound)
 
 
 def speech(bench: Workbench, job: Job) -> Speak | None:

@@ -53,6 +53,29 @@ def store_blocks(graph: Graph, name: str, blocks: Blocks[Array], shape: Sequence
     return wide
 
 
+def store_pairs(graph: Graph, name: str, numbers: Array) -> str:
+    """Store numbers of four bits, two in a byte; return the tensor of them when the graph runs.
+
+    Operators on bytes expand them: indices of tables would take four times as much memory while
+    the graph is loaded.
+
+    Args:
+        graph: The graph.
+        name: Name of the constant.
+        numbers: uint8 below 16, of any shape with an even number of elements.
+    """
+    axis = next(axis for axis, extent in enumerate(numbers.shape) if extent % 2 == 0)
+    first, second = np.split(numbers, 2, axis)
+    packed = graph.share_constant(f"{name}.pairs", first | second << 4)
+    base, bits = (np.array(number, np.uint8) for number in (16, 4))
+    inputs = graph.share_constants("pairs", base=base, bits=bits)
+    halves = [
+        graph.make("Mod", [packed, inputs[0]], f"{name}.first"),
+        graph.make("BitShift", [packed, inputs[1]], f"{name}.second", direction="RIGHT"),
+    ]
+    return graph.make("Concat", halves, f"{name}.expanded", axis=axis)
+
+
 def packed_weight(
     node: onnx.NodeProto, constants: Mapping[str, onnx.TensorProto]
 ) -> onnx.TensorProto | None:

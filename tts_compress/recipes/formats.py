@@ -21,7 +21,8 @@ class Quality(StrEnum):
     def bound(self) -> float | None:
         """The largest distortion, 1 is what 8-bit mu-law adds; None for the recipe as it is.
 
-        Within a bound the floor of pauses rises by at most 3 dB, and no length is moved.
+        Within a bound the floor of pauses rises by at most 3 dB, and of some thousand symbols one
+        lasts a frame more or less.
         """
         return {"good": 0.5, "high": 0.25}.get(self)
 

@@ -151,7 +151,7 @@ def test_weights_of_16_bits_take_two_bytes(decided: Decided, kind: str) -> None:
     ("inputs", "kind", "bits"), [(8, "int12", 12), (5, "int12", 16), (8, "int16", 16)]
 )
 def test_two_parts_hold_a_weight_to_half_a_step(inputs: int, kind: str, bits: int) -> None:
-    """Four bits go in pairs into bytes, of which there are two or more: else both parts have 8."""
+    """Four bits go in pairs into bytes: an odd number of weights has two parts of 8."""
     weight = np.random.default_rng(0).normal(size=(3, inputs, 1)).astype(np.float32)
     node = make_node("Conv", "x w", "y", "/a/Conv")
     model = make_model([node], {"x": [1, inputs, inputs]}, {"y": [1, 3, inputs]}, {"w": weight})
@@ -162,7 +162,7 @@ def test_two_parts_hold_a_weight_to_half_a_step(inputs: int, kind: str, bits: in
     largest = np.abs(weight[:, :, 0]).max(1, keepdims=True)
     steps = 127 * 2 ** (bits - 8) + 2 ** (bits - 9) - 1
     assert (np.abs(held[0] - weight[:, :, 0]) <= 0.501 * largest / steps).all()
-    parts = [t for t in finished.graph.initializer if t.name in {"w.high", "w.low", "w.low.int4"}]
+    parts = [t for t in finished.graph.initializer if t.name in {"w.high", "w.low", "w.low.pairs"}]
     assert sum(len(part.raw_data) for part in parts) == bits / 8 * weight.size
 
 

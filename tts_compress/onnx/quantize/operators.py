@@ -15,7 +15,6 @@ from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, Affine, Range
 from tts_compress.numerics.weights import (
     REMAINDERS,
-    Blocks,
     Float32,
     largest_code,
     least_scales,
@@ -27,7 +26,12 @@ from tts_compress.onnx.graph import CONTRIB, Array, Graph, copy_attributes, tens
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import PASSING, Decision
-from tts_compress.onnx.weight_codes import WeightCodes, WholeCodes, store_blocks
+from tts_compress.onnx.weight_codes import (
+    WeightCodes,
+    WholeCodes,
+    store_blocks,
+    store_pairs,
+)
 from tts_compress.recipes.formats import Activations, Weights
 
 _SAFE = frozenset(
@@ -198,8 +202,7 @@ def _added_weight(graph: Graph, weight: str, decision: Decision, codes: WeightCo
     if graph.producer(wide) is not None:
         return wide
     values = graph.value(weight).astype(np.float64)
-    # Four bits are stored in pairs, and at least two of them.
-    is_narrow = decision.weights == Weights.INT12 and values.size % 4 == 0
+    is_narrow = decision.weights == Weights.INT12 and values.size % 2 == 0
     levels = REMAINDERS if is_narrow else 256
     chosen = codes.chosen.get(decision.output)
     if isinstance(chosen, WholeCodes):
@@ -210,19 +213,21 @@ def _added_weight(graph: Graph, weight: str, decision: Decision, codes: WeightCo
         shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
         scales = usable_scales(np.abs(rows).max(1) / largest)
         rounded = np.rint(values / scales.reshape(shape)).clip(-largest, largest)
-    high = np.floor(rounded / levels + 0.5)
-    low = (rounded - levels * high).astype(np.int8)
+    high = np.floor(rounded / levels)
+    low = (rounded - levels * high).astype(np.uint8)
     stored = graph.share_constant(f"{weight}.high", high.astype(np.int8))
     if is_narrow:
-        alike = Blocks(codes=low, factors=np.ones(2, np.int8), scales=scales)
-        remainder = store_blocks(graph, f"{weight}.low", alike, values.shape)
+        remainder = store_pairs(graph, f"{weight}.low", low)
     else:
         remainder = graph.share_constant(f"{weight}.low", low)
-    zeros = graph.share_constant(f"{weight}.zero", np.zeros(len(scales), np.int8))
     parts = []
-    for name, part, step in (("high", stored, levels), ("low", remainder, 1)):
-        scale = graph.share_constant(f"{weight}.{name}_scale", (step * scales).astype(np.float32))
-        inputs, axis = [part, scale, zeros], decision.axis
+    for name, part, step, kind in (
+        ("high", stored, levels, np.int8),
+        ("low", remainder, 1, np.uint8),
+    ):
+        factors, zeros = (step * scales).astype(np.float32), np.zeros(len(scales), kind)
+        steps = graph.share_constants(f"{weight}.{name}", scale=factors, zero=zeros)
+        inputs, axis = [part, *steps], decision.axis
         parts.append(graph.insert("DequantizeLinear", inputs, f"{weight}.{name}.wide", axis=axis))
     return graph.insert("Add", parts, wide)
 
