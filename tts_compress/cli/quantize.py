@@ -69,7 +69,7 @@ COMMAND = Command(
     Option(
         "--quality",
         "with scheme int8 of an ONNX graph: keep distortion below 0.5 (good) or 0.25 (high), the "
-        "floor of pauses within 3 dB and every length, by the fastest formats that do; fast is the "
+        "floor of pauses within 3 dB and durations, by the fastest formats that do; fast is the "
         "recipe as it is (the recipe's; of the shipped ones good)",
         choices=("good", "high", "fast"),
     ),
