@@ -37,7 +37,7 @@ from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe, find_recipe, read_calibration_set
+from tts_compress.recipes.recipe import Recipe, find_groups, find_recipe, read_calibration_set
 
 _JOB = Job(seed=0, progress=Silent())
 _EXACT = Option((), (0.0, 0.0), 0.0)
@@ -277,6 +277,14 @@ def test_weights_get_twelve_bits_where_durations_hardly_change(
         before, after = (run_session(session, feeds, "tiny")[0] for session in sessions)
         changes.append(float(np.mean(np.abs(after - before))))
     assert 0.0 < np.mean(changes) < 1.5 * most
+
+
+def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:
+    (group,) = find_groups(["encoder.0.value", "encoder.0.out"])
+    apart = quality._without(group, ["encoder.0.length"])
+    matched = {m for m in (*group.modules, "encoder.0.length") for p in apart.patterns if m == p}
+    assert matched == set(group.modules)
+    assert quality._without(group, ["encoder.1.length"]) is group
 
 
 def test_ranges_by_channel_need_no_equalized_channels(

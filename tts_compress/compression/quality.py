@@ -9,9 +9,11 @@ compared again, and made smaller or larger until it fits.
 """
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from math import inf, sqrt
 from typing import TypeAlias, TypeVar
 
@@ -112,7 +114,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         best = _measured(bench, comparison, whole)
         options = _deciding_options(bench, comparison, whole, bound)
         if best[2].share(bound) > _AIM:
-            options = _options(bench, comparison, whole, bound, job.progress) | options
+            options |= _options(bench, comparison, whole, bound, job.progress)
         if options:
             best = _fit(bench, comparison, whole, bound, options)
     conversion, recipe, damage = best
@@ -251,7 +253,8 @@ def _options(
     deciding = _deciding(bench)
     layers = [d for d in decisions if d.module not in deciding]
     weights = sum(d.parameters for d in decisions)
-    groups = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
+    merged = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
+    groups = [_without(group, deciding) for group in merged]
     alone = _with_rules(bench.recipe, _stored(deciding, Weights.FLOAT32))
     forms = _forms(bench, whole, groups)
     bench.observe([_with_rules(whole, rules) for rules in forms.values()])
@@ -299,13 +302,17 @@ def _deciding_options(
     """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
     deciding, base = _deciding(bench), bench.base(bench.recipe.format)
     real = [node.input[0] for node in rounded_durations(base, bench.lengths)]
-    exact = {d.module for d in bench.decisions(whole) if d.weights == Weights.INT16}
-    weights = sum(d.parameters for d in bench.decisions(whole))
-    if weights < _FEWEST_WEIGHTS or not real or exact.isdisjoint(deciding):
+    decisions = bench.decisions(whole)
+    weights = sum(d.parameters for d in decisions)
+    sizes = Counter[str]()
+    for decision in decisions:
+        if decision.module in deciding and decision.weights == Weights.INT16:
+            sizes[decision.module] += decision.parameters
+    if weights < _FEWEST_WEIGHTS or not real or not sizes:
         return {}
 
     def size(group: Group) -> int:
-        return sum(d.parameters for module in group.modules for d in deciding[module])
+        return sum(sizes[module] for module in group.modules)
 
     def durations(graph: onnx.ModelProto) -> Array:
         graph = with_outputs(feed_noise(graph), real)
@@ -323,17 +330,19 @@ def _deciding_options(
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
     before = durations(base)
-    conversion(deciding)  # which chooses the codes of all in one pass
-    large = [g for g in find_groups(deciding) if size(g) >= _LEAST_SHARE * weights]
+    conversion(sizes)  # which chooses the codes of all in one pass
+    large = [g for g in find_groups(sizes) if size(g) >= _LEAST_SHARE * weights]
     groups = _merged(large, _DECIDING_GROUPS) if large else []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         damages = pool.map(damage, [conversion(group.modules) for group in groups])
     options = {}
     for group, energies in zip(groups, damages, strict=True):
         share = size(group) / weights
-        coarse = Option(_rules_of(group, Weights.INT12), energies, 0.625 * share)
-        fine = Option(_rules_of(group, Weights.INT16), (0.0,) * _KINDS, 0.5 * share)
-        options[group.name] = [coarse, fine]
+        coarse, fine = (tuple(_stored(group.modules, w)) for w in (Weights.INT12, Weights.INT16))
+        options[group.name] = [
+            Option(coarse, energies, 0.625 * share),
+            Option(fine, (0.0,) * _KINDS, 0.5 * share),
+        ]
     return options
 
 
@@ -347,6 +356,14 @@ def _merged(groups: Sequence[Group], most: int) -> list[Group]:
         modules = tuple(module for group in several for module in group.modules)
         joined.append(Group(name=several[0].name, patterns=patterns, modules=modules))
     return joined
+
+
+def _without(group: Group, modules: Iterable[str]) -> Group:
+    """Return a group whose patterns match none of certain modules that are not in it."""
+    if not any(fnmatchcase(module, p) for module in modules for p in group.patterns):
+        return group
+    exact = tuple(exact_pattern(module) for module in group.modules)
+    return Group(name=group.name, patterns=exact, modules=group.modules)
 
 
 def _forms(
