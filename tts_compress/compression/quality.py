@@ -48,6 +48,9 @@ _TRIED_WEIGHTS = 400_000_000
 _FEWEST_WEIGHTS = 100_000
 """Weights of a graph from which 12 bits are tried: what unpacks them takes 2 kB for each layer."""
 
+_FEWEST_CALLS = 12
+"""Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
+
 _NEGLIGIBLE = 0.004
 """Share of the time: where integers save no more of it, their damage is not asked for."""
 
@@ -375,7 +378,7 @@ def _forms(
     alone little is left of what they save, and more of what they damage.
     """
     tried = [Activations.NONE]
-    if bench.ranges_by_channel:
+    if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
         tried += [Activations.CHANNELS, Activations.INPUTS]
     forms: dict[Activations | None, list[Rule]] = {
         arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]

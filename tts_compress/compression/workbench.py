@@ -39,6 +39,7 @@ from tts_compress.numerics.ranges import Range
 from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import draw_noise, feed_noise
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.collect import Calls
 from tts_compress.onnx.quantize.convert import (
     Conversion,
@@ -274,18 +275,15 @@ def _record(
     )
 
 
-_FEWEST_CALLS = 12
-"""Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
-
 _EVERYTHING = (Rule(match="*", weights=Weights.INT8, activations=Activations.STATIC),)
 
 
 class Workbench:
     """Converts a graph again and again; what recipes have in common is done once.
 
-    Channels are equalized once, as if everything ran in integers with a range for each tensor.
-    `compress` without a bound on quality equalizes only what its recipe puts in integers, so its
-    bytes and sound differ a little.
+    Channels are equalized once, as if everything ran in integers but, in a choice by listening,
+    what durations depend on. `compress` without a bound on quality equalizes only what its recipe
+    puts in integers, so its bytes and sound differ a little.
 
     Args:
         model: The model, in FP32.
@@ -317,12 +315,6 @@ class Workbench:
 
         self.record: CalibrationRecord | None = None
 
-    @property
-    def ranges_by_channel(self) -> bool:
-        """True where a choice by listening tries integers with a range for each channel."""
-        is_choice = self._held_out > 0 and self.recipe.format == "qoperator"
-        return is_choice and self.calls().total >= _FEWEST_CALLS
-
     def base(self, form: Form) -> onnx.ModelProto:
         """Return the FP32 graph that is converted; not to be changed."""
         return self._base(form).graph.model
@@ -332,23 +324,19 @@ class Workbench:
             batch_one = self.model.sample_rate is not None
             graph = convertible_graph(self.model.graph(self.part), form, batch_one=batch_one)
             name_by_modules(graph.model.graph)
-            if form == self.recipe.format and self._equalizes:
+            calibration = self.recipe.calibration
+            if form == self.recipe.format and calibration is not None and calibration.equalize:
                 whole = self.recipe.model_copy(update={"component": _EVERYTHING})
                 decisions = decide(graph.model, whole, self.lengths, may_keep_all=True)
+                if self._held_out:  # those compute in FP32, and weights lose by equal activations
+                    real = length_outputs(graph.model, self.lengths)
+                    decisions = [d for d in decisions if d.output not in real]
                 if static_outputs(decisions):
                     make_residuals_float(graph, decisions, whole)
                     equalize_decided(graph, decisions, whole, self.calls())
                     graph = Graph(graph.finish())
             self._observed[form] = Observed(graph, Silent())
         return self._observed[form]
-
-    @property
-    def _equalizes(self) -> bool:
-        calibration = self.recipe.calibration
-        if calibration is None or not calibration.equalize:
-            return False
-        # Ranges by channel need it not, and weights that only their rows have scales for lose.
-        return not self.ranges_by_channel
 
     def decisions(self, recipe: Recipe) -> list[Decision]:
         """Return what a recipe does with each operator."""
