@@ -237,10 +237,10 @@ def _late(texts: Collection[int]) -> Speak:
 
 
 def test_texts_with_another_timing_are_not_judged_unless_they_are_many() -> None:
-    few, many = (SpeechComparison(_late(range(n)), 0).damage(_CANDIDATE) for n in (4, 5))
-    assert (few.moved, many.moved) == (4, 5)
+    few, many, every = (SpeechComparison(_late(range(n)), 0).damage(_CANDIDATE) for n in (4, 5, 16))
+    assert (few.moved, many.moved, every.moved) == (4, 5, 16)
     assert few.share(0.5) == 0.0
-    assert many.share(0.5) == np.inf
+    assert many.share(0.5) == every.share(0.5) == np.inf
 
 
 def test_weights_that_durations_depend_on_stay_whole_where_16_bits_move_them(

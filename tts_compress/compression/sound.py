@@ -220,7 +220,7 @@ class AudioComparison:
             for name, (size, _) in compare(before, after).items()
             if KINDS[name].margin  # a change of length has none
         )
-        return max(0.0, *shares) * math.log1p(_FEW) / math.log1p(self.texts)
+        return max(0.0, max(shares, default=0.0)) * math.log1p(_FEW) / math.log1p(self.texts)
 
     def _distance(self, audios: Sequence[Audio]) -> float:
         pairs = zip(audios, self._targets, strict=True)
