@@ -17,19 +17,22 @@ from fnmatch import fnmatchcase
 from math import inf, sqrt
 from typing import TypeAlias, TypeVar
 
-import numpy as np
 import onnx
 from threadpoolctl import threadpool_limits
 
-from tts_compress.compression.sound import Energies, SoundDamage, SpeechComparison, speech
+from tts_compress.compression.sound import (
+    DurationComparison,
+    Energies,
+    SoundDamage,
+    SpeechComparison,
+    speech,
+)
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Array, with_outputs
-from tts_compress.onnx.noise import feed_noise
-from tts_compress.onnx.precision import length_outputs, rounded_durations
+from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
 from tts_compress.onnx.quantize.decisions import Decision
-from tts_compress.onnx.session import group_ms, open_session, run_session
+from tts_compress.onnx.session import group_ms
 from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
@@ -113,8 +116,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
         comparison = SpeechComparison(speak, job.seed)
-        whole = _with_rules(bench.recipe, _deciding_exactly(bench, comparison))
-        best = _measured(bench, comparison, whole)
+        whole, best = _exactly_timed(bench, comparison)
         options = _deciding_options(bench, comparison, whole, bound)
         if best[2].share(bound) > _AIM:
             options |= _options(bench, comparison, whole, bound, job.progress)
@@ -128,20 +130,19 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
     return conversion, recipe.model_copy(update={"summary": summary})
 
 
-def _deciding_exactly(bench: Workbench, comparison: SpeechComparison) -> list[Rule]:
-    """Return rules by which the layers that durations depend on compute in FP32.
+def _exactly_timed(bench: Workbench, comparison: SpeechComparison) -> tuple[Recipe, _Tried]:
+    """Return a recipe by which the layers that durations depend on compute in FP32, and its sound.
 
     Their weights have 16 bits. That moves a symbol in some thousands by a frame. Where it moves one
     in more texts than may move, weights stay in FP32.
     """
     deciding = _deciding(bench)
-    rules = _stored(deciding, Weights.INT16)
-    if rules:
-        rest = Rule(match="*", weights=Weights.FLOAT32)
-        rounded = bench.conversion(_with_rules(bench.recipe, [*rules, rest]))
-        if comparison.damage(rounded).is_elsewhere:
-            return _stored(deciding, Weights.FLOAT32)
-    return rules
+    for weights in (Weights.INT16, Weights.FLOAT32):
+        whole = _with_rules(bench.recipe, _stored(deciding, weights))
+        tried = _measured(bench, comparison, whole)
+        if not (deciding and tried[2].is_elsewhere):
+            break
+    return whole, tried
 
 
 def _stored(modules: Iterable[str], weights: Weights) -> list[Rule]:
@@ -303,44 +304,35 @@ def _deciding_options(
     bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float
 ) -> dict[str, list[Option]]:
     """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
-    deciding, base = _deciding(bench), bench.base(bench.recipe.format)
-    real = [node.input[0] for node in rounded_durations(base, bench.lengths)]
-    decisions = bench.decisions(whole)
-    weights = sum(d.parameters for d in decisions)
-    sizes = Counter[str]()
+    deciding, decisions = _deciding(bench), bench.decisions(whole)
+    weights, sizes = sum(d.parameters for d in decisions), Counter[str]()
     for decision in decisions:
         if decision.module in deciding and decision.weights == Weights.INT16:
             sizes[decision.module] += decision.parameters
-    if weights < _FEWEST_WEIGHTS or not real or not sizes:
+    if weights < _FEWEST_WEIGHTS or not sizes:
         return {}
-
-    def size(group: Group) -> int:
-        return sum(sizes[module] for module in group.modules)
-
-    def durations(graph: onnx.ModelProto) -> Array:
-        graph = with_outputs(feed_noise(graph), real)
-        session = open_session(graph, bench.model.spec, 1, briefly=True)
-        runs = [run_session(session, feeds, bench.model.spec) for feeds in bench.held_out]
-        return np.concatenate([value.ravel() for run in runs for value in run])
+    base = bench.base(bench.recipe.format)
+    durations = DurationComparison(base, bench.lengths, bench.held_out, bench.model.spec)
+    if not durations.exist:
+        return {}
+    shares = {g: sum(sizes[m] for m in g.modules) / weights for g in find_groups(sizes)}
+    groups = _merged([g for g, share in shares.items() if share >= _LEAST_SHARE], _DECIDING_GROUPS)
+    rest = [*_stored(deciding, Weights.FLOAT32), Rule(match="*", weights=Weights.FLOAT32)]
 
     def conversion(modules: Iterable[str]) -> Conversion:
-        rest = [*_stored(deciding, Weights.FLOAT32), Rule(match="*", weights=Weights.FLOAT32)]
         rules = [*_stored(modules, Weights.INT12), *rest]
         return bench.conversion(_with_rules(bench.recipe, rules))
 
     def damage(candidate: Conversion) -> Energies:
-        change = float(np.mean(np.abs(durations(convert(candidate)) - before)))
+        (change,) = durations.changes(convert(candidate), [{}])
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
-    before = durations(base)
     conversion(sizes)  # which chooses the codes of all in one pass
-    large = [g for g in find_groups(sizes) if size(g) >= _LEAST_SHARE * weights]
-    groups = _merged(large, _DECIDING_GROUPS) if large else []
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         damages = pool.map(damage, [conversion(group.modules) for group in groups])
     options = {}
     for group, energies in zip(groups, damages, strict=True):
-        share = size(group) / weights
+        share = sum(sizes[module] for module in group.modules) / weights
         coarse, fine = (tuple(_stored(group.modules, w)) for w in (Weights.INT12, Weights.INT16))
         options[group.name] = [
             Option(coarse, energies, 0.625 * share),
@@ -351,7 +343,7 @@ def _deciding_options(
 
 def _merged(groups: Sequence[Group], most: int) -> list[Group]:
     """Return at most so many groups, neighbours joined."""
-    size = -(-len(groups) // most)
+    size = max(1, -(-len(groups) // most))
     joined = []
     for begin in range(0, len(groups), size):
         several = groups[begin : begin + size]

@@ -1,7 +1,7 @@
 """Damage to the sound of a graph: a few texts, spoken by FP32 and by candidates."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -26,8 +26,9 @@ from tts_compress.numerics.spectra import (
     same_timing,
     spectrum,
 )
-from tts_compress.onnx.graph import Array
+from tts_compress.onnx.graph import Array, with_outputs
 from tts_compress.onnx.noise import feed_noise
+from tts_compress.onnx.precision import rounded_durations
 from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import Feeds, open_session, run_session
 from tts_compress.recipes.formats import Quality
@@ -243,6 +244,57 @@ class AudioComparison:
             if same_timing(before, after)
         ]
         return max((rise for rise in rises if rise is not None), default=0.0)
+
+
+class DurationComparison:
+    """Compares durations, before they are made whole, with those of the FP32 graph.
+
+    Args:
+        reference: The FP32 graph.
+        lengths: Outputs of it that decide durations.
+        feeds: Inputs of each text, with fed noise.
+        spec: The model's name in errors.
+    """
+
+    def __init__(
+        self,
+        reference: onnx.ModelProto,
+        lengths: Collection[str],
+        feeds: Sequence[Feeds],
+        spec: str,
+    ) -> None:
+        self._real = [node.input[0] for node in rounded_durations(reference, lengths)]
+        self._feeds, self._spec = feeds, spec
+        (self._before,) = self._durations(reference, [{}]) if self._real else [[]]
+
+    @property
+    def exist(self) -> bool:
+        """True if the graph makes predicted durations whole."""
+        return bool(self._real)
+
+    def changes(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[float]:
+        """Return the mean change of durations in a converted graph, frames; 0 without any.
+
+        Args:
+            graph: Not modified.
+            inputs: Further inputs, for each of which the mean is returned.
+        """
+        if not self._real:
+            return [0.0] * len(inputs)
+        return [
+            float(
+                np.mean([np.mean(np.abs(a - b)) for a, b in zip(after, self._before, strict=True)])
+            )
+            for after in self._durations(graph, inputs)
+        ]
+
+    def _durations(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[list[Array]]:
+        """Return the durations of all texts for each of further inputs."""
+        session = open_session(with_outputs(feed_noise(graph), self._real), self._spec, 1)
+        return [
+            [value for f in self._feeds for value in run_session(session, f | more, self._spec)]
+            for more in inputs
+        ]
 
 
 class SpeechComparison:

@@ -22,7 +22,13 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.audio import Audio
-from tts_compress.compression.sound import OTHER_SEED, AudioComparison, SoundDamage, energies
+from tts_compress.compression.sound import (
+    OTHER_SEED,
+    AudioComparison,
+    DurationComparison,
+    SoundDamage,
+    energies,
+)
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.intervals import take_turns
@@ -110,12 +116,14 @@ class GraphComparison:
         self._spec, self._rate = model.spec, model.sample_rate
         nodes = rounded_durations(reference, model.parts[""].lengths)
         self._rounded = [node.output[0] for node in nodes]
-        self._real = [node.input[0] for node in nodes]
         self._sound = reference.graph.output[0].name
         self.feeds = list(model.calibration_calls(texts, seed=seed))
         """Inputs of each text, with fed noise."""
 
-        graph = with_outputs(feed_noise(reference), [self._sound, *self._rounded, *self._real])
+        self._durations = DurationComparison(
+            reference, model.parts[""].lengths, self.feeds, model.spec
+        )
+        graph = with_outputs(feed_noise(reference), [self._sound, *self._rounded])
         session = open_session(graph, self._spec, 1)
         runs = [run_session(session, feeds, self._spec) for feeds in self.feeds]
         audios = [self._audio(run[0]) for run in runs]
@@ -125,9 +133,7 @@ class GraphComparison:
             session = open_session(vary_weights(graph), self._spec, 1)
             others = [self._audio(run_session(session, feeds, self._spec)[0]) for feeds in calls]
         self._comparison = AudioComparison(audios, others)
-        whole = slice(1, 1 + len(nodes))
-        self._held = [{f"{_HELD}{n}": value for n, value in enumerate(run[whole])} for run in runs]
-        self._durations = [run[1 + len(nodes) :] for run in runs]
+        self._held = [{f"{_HELD}{n}": value for n, value in enumerate(run[1:])} for run in runs]
 
     def measure(self, graph: onnx.ModelProto) -> MeasuredDamage:
         """Return the damage of a converted graph, which is not modified."""
@@ -137,7 +143,7 @@ class GraphComparison:
         return MeasuredDamage(
             same_noise=self._comparison.same_noise(audios),
             pause_noise=self._comparison.pause_noise(audios),
-            duration_frames=self._change(self._open_free(fed), {}),
+            duration_frames=self._durations.changes(fed, [{}])[0],
             distortion=damage.distortion,
             floor_db=damage.floor_db,
             moment=damage.moment,
@@ -146,20 +152,14 @@ class GraphComparison:
     def probe(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[Damage]:
         """Return the damage of a graph with further inputs, without that to pauses."""
         fed = feed_noise(graph)
-        held, free = self._open_held(fed), self._open_free(fed)
+        held, changes = self._open_held(fed), self._durations.changes(fed, inputs)
         return [
             Damage(
                 same_noise=self._comparison.same_noise(self._speak(held, more)),
-                duration_frames=self._change(free, more),
+                duration_frames=change,
             )
-            for more in inputs
+            for more, change in zip(inputs, changes, strict=True)
         ]
-
-    def _open_free(self, fed: onnx.ModelProto) -> Any:
-        """Open a graph that returns its durations before they are rounded, if it has any."""
-        if not self._real:
-            return None
-        return open_session(with_outputs(fed, self._real), self._spec, 1)
 
     def _open_held(self, fed: onnx.ModelProto) -> Any:
         """Open a graph that reads durations as inputs, and returns nothing but its sound."""
@@ -174,15 +174,6 @@ class GraphComparison:
     def _speak(self, session: Any, more: Feeds) -> list[Audio]:
         calls = zip(self.feeds, self._held, strict=True)
         return [self._audio(run_session(session, f | h | more, self._spec)[0]) for f, h in calls]
-
-    def _change(self, session: Any, more: Feeds) -> float:
-        """Return the mean change of real durations, frames; 0 without any."""
-        changes = []
-        for feeds, durations in zip(self.feeds, self._durations, strict=True):
-            if durations:
-                pairs = zip(run_session(session, feeds | more, self._spec), durations, strict=True)
-                changes += [float(np.mean(np.abs(new - old))) for new, old in pairs]
-        return float(np.mean(changes)) if changes else 0.0
 
     def _audio(self, samples: _Floats) -> Audio:
         flat = np.asarray(samples, np.float32).reshape(-1)
