@@ -49,7 +49,8 @@ _TRIED_WEIGHTS = 400_000_000
 """Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are tried."""
 
 _FEWEST_WEIGHTS = 100_000
-"""Weights of a graph from which 12 bits are tried: what unpacks them takes 2 kB for each layer."""
+"""Weights of a graph from which 12 bits are tried: below, they save little more than what unpacks
+them takes, 6 kB for a layer of a medium voice."""
 
 _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
