@@ -278,10 +278,10 @@ def test_the_scale_of_samples_is_no_damage(vocoder: Path, tmp_path: Path) -> Non
         model = open_model(f"onnx:{path}")
         assert isinstance(model, OnnxGraph)
         bench = Workbench(model, find_recipe("onnx", "int8"), calibration=feeds, held_out=1)
-        speak = speech(bench, Job(seed=0, progress=Silent()))
-        assert speak is not None
-        comparison = SpeechComparison(speak, seed=0)
-        damages.append(comparison.damage(bench.conversion(bench.recipe)))
+        spoken = speech(bench, Job(seed=0, progress=Silent()))
+        assert spoken is not None
+        comparison = SpeechComparison(spoken, seed=0)
+        damages.append(comparison.damage(bench.convert(bench.recipe)))
     assert damages[0].distortion > 0.0
     assert asdict(damages[1]) == pytest.approx(asdict(damages[0]), rel=0.05)
 

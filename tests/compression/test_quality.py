@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.evaluation.metrics.planted import burst, changed, make_speech
@@ -20,8 +21,9 @@ from tts_compress.compression.quality import Option, choose, next_budget, select
 from tts_compress.compression.sound import (
     OTHER_SEED,
     AudioComparison,
+    Say,
     SoundDamage,
-    Speak,
+    Speech,
     SpeechComparison,
     hear,
     speech,
@@ -50,9 +52,9 @@ def bench(tiny: GraphModel, quick_recipe: Callable[[str], Path]) -> Workbench:
 
 @pytest.fixture(scope="module")
 def comparison(bench: Workbench) -> SpeechComparison:
-    speak = speech(bench, _JOB)
-    assert speak is not None
-    return SpeechComparison(speak, 0)
+    spoken = speech(bench, _JOB)
+    assert spoken is not None
+    return SpeechComparison(spoken, 0)
 
 
 def _choose(bench: Workbench, bound: float) -> tuple[Conversion, Recipe]:
@@ -129,7 +131,7 @@ def test_what_moves_lengths_is_never_selected() -> None:
 def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechComparison) -> None:
     same = comparison.damage(None)
     assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
-    assert comparison.damage(bench.conversion(bench.recipe)).distortion > 0.0
+    assert comparison.damage(bench.convert(bench.recipe)).distortion > 0.0
 
 
 def test_an_artifact_is_heard_beside_its_original(
@@ -221,19 +223,18 @@ def test_the_worst_of_more_texts_is_compared_with_that_of_six() -> None:
     assert moment(12) / moment(6) == pytest.approx(np.log(7) / np.log(13))
 
 
-_CANDIDATE = cast("Conversion", object())
+_CANDIDATE = onnx.ModelProto()
 
 
-def _late(texts: Collection[int]) -> Speak:
+def _late(texts: Collection[int]) -> Speech:
     """Return a voice whose only candidate moves a symbol of some texts by a frame."""
-    speech = _second()
+    second = _second()
 
-    def speak(candidate: Conversion | None, _: int, count: int) -> list[Audio]:
+    def opened(candidate: onnx.ModelProto | None, _: int) -> Say:
         moved = texts if candidate is _CANDIDATE else ()
-        frames = [np.array([3, 4] if number in moved else [4, 3]) for number in range(16)]
-        return [replace(speech, durations=durations) for durations in frames[:count]]
+        return lambda n: replace(second, durations=np.array([3, 4] if n in moved else [4, 3]))
 
-    return speak
+    return Speech(16, opened)
 
 
 def test_texts_with_another_timing_are_not_judged_unless_they_are_many() -> None:
@@ -304,10 +305,12 @@ def test_each_text_is_spoken_by_another_speaker(
 ) -> None:
     voice = load(choir_path)
     assert isinstance(voice, GraphModel)
-    speak = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
-    assert speak is not None
+    spoken = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
+    assert spoken is not None
     texts = sorted(read_calibration_set("en").texts[:3], key=len)
-    for text, audio, name in zip(texts, speak(None, 0, 3), voice.speakers, strict=True):
+    assert spoken.texts == 3
+    say = spoken.open(None, 0)
+    for text, audio, name in zip(texts, map(say, range(3)), voice.speakers, strict=True):
         alone = voice.speaking_as(Speaking(speaker=name)).synthesize(text, seed=0)
         assert np.array_equal(audio.samples, alone.samples)
 
@@ -321,9 +324,9 @@ def test_a_voice_without_noise_is_compared_with_slightly_other_weights(
     (tmp_path / "tiny.onnx.json").write_text(json.dumps(config), "utf-8")
     voice = load(tmp_path / "tiny.onnx")
     assert isinstance(voice, GraphModel)
-    speak = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
-    assert speak is not None
-    (first,), (other,) = (speak(None, seed, 1) for seed in (0, OTHER_SEED))
+    spoken = speech(Workbench(voice, find_recipe("piper", "int8", quick_recipe("int8"))), _JOB)
+    assert spoken is not None
+    first, other = (spoken.open(None, seed)(0) for seed in (0, OTHER_SEED))
     text = min(read_calibration_set("en").texts[:3], key=len)
     assert np.array_equal(first.samples, voice.synthesize(text, seed=0).samples)
     assert np.array_equal(other.samples, varied(voice).synthesize(text, seed=0).samples)
@@ -333,9 +336,9 @@ def test_a_voice_without_noise_is_compared_with_slightly_other_weights(
 def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison) -> None:
     """The recipe breaks it; judged by a comparison of its own, the choice keeps it."""
     bound = 0.02
-    assert comparison.damage(bench.conversion(bench.recipe)).share(bound) > 1.0
+    assert comparison.damage(bench.convert(bench.recipe)).share(bound) > 1.0
     conversion, recipe = _choose(bench, bound)
-    damage = comparison.damage(conversion)
+    damage = comparison.damage(convert(conversion))
     assert damage.share(bound) <= 1.0
     assert not damage.moved
     assert f"of {bound}" in recipe.summary
@@ -347,7 +350,7 @@ def test_weights_get_twelve_bits_where_eight_break_the_bound(
     monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
     conversion, _ = _choose(bench, 0.002)
     assert any(decision.weights == Weights.INT12 for decision in conversion.decisions)
-    assert comparison.damage(conversion).share(0.002) <= 1.0
+    assert comparison.damage(convert(conversion)).share(0.002) <= 1.0
 
 
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:

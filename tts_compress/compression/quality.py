@@ -8,7 +8,6 @@ separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The ch
 compared again, and made smaller or larger until it fits.
 """
 
-import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,6 +20,7 @@ import onnx
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.sound import (
+    SIDE_BY_SIDE,
     DurationComparison,
     Energies,
     SoundDamage,
@@ -111,12 +111,12 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
     """
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
-        speak = speech(bench, job)
-        if speak is None:
+        spoken = speech(bench, job)
+        if spoken is None:
             return None
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
-        comparison = SpeechComparison(speak, job.seed)
+        comparison = SpeechComparison(spoken, job.seed)
         whole, best = _exactly_timed(bench, comparison)
         options = _deciding_options(bench, comparison, whole, bound)
         if best[2].share(bound) > _AIM:
@@ -267,7 +267,11 @@ def _options(
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     tried: dict[str, dict[tuple[Decision, ...], _Candidate]] = {}
     options: dict[str, list[Option]] = {}
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+
+    def damage(conversion: Conversion) -> Energies:
+        return comparison.energies(convert(conversion), bound)
+
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         for group in groups:
             tried[group.name] = {}
             plain = saved_ms[Activations.NONE][group.name]
@@ -281,15 +285,15 @@ def _options(
                 except QuantizationError:
                     continue  # nothing of the group has such a form
                 if conversion.decisions not in tried[group.name]:
-                    damage = pool.submit(comparison.energies, conversion, bound)
-                    tried[group.name][conversion.decisions] = rules, ms, damage
+                    heard = pool.submit(damage, conversion)
+                    tried[group.name][conversion.decisions] = rules, ms, heard
         for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in layers if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
             plain = saved_ms[Activations.NONE][group.name]
             coded = [
-                Option(rules, (*damage.result(), 0.0), ms + 0.75 * share)
-                for rules, ms, damage in tried[group.name].values()
+                Option(rules, (*heard.result(), 0.0), ms + 0.75 * share)
+                for rules, ms, heard in tried[group.name].values()
             ]
             least = min((option.energies for option in coded), key=max, default=None)
             if weights >= _FEWEST_WEIGHTS and least is not None:
@@ -324,12 +328,13 @@ def _deciding_options(
         rules = [*_stored(modules, Weights.INT12), *rest]
         return bench.conversion(_with_rules(bench.recipe, rules))
 
-    def damage(candidate: Conversion) -> Energies:
-        (change,) = durations.changes(convert(candidate), [{}])
+    def damage(conversion: Conversion) -> Energies:
+        candidate = convert(conversion)
+        (change,) = durations.changes(candidate, [{}])
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
     conversion(sizes)  # which chooses the codes of all in one pass
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         damages = pool.map(damage, [conversion(group.modules) for group in groups])
     options = {}
     for group, energies in zip(groups, damages, strict=True):
@@ -409,7 +414,7 @@ def _saved_ms(
 
 def _measured(bench: Workbench, comparison: SpeechComparison, recipe: Recipe) -> _Tried:
     conversion = bench.conversion(recipe)
-    return conversion, recipe, comparison.damage(conversion)
+    return conversion, recipe, comparison.damage(convert(conversion))
 
 
 def _rules(options: Iterable[Option]) -> list[Rule]:

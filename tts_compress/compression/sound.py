@@ -1,19 +1,20 @@
 """Damage to the sound of a graph: a few texts, spoken by FP32 and by candidates."""
 
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+import os
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
 from math import inf
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 import onnx
 
 from tts_compress.audio import Audio
 from tts_compress.compression.workbench import Job, Workbench, read_texts
-from tts_compress.models.base import GraphModel, Speaking
+from tts_compress.models.base import GraphModel, OnnxGraph, Speaking
 from tts_compress.models.onnx_model import varied
 from tts_compress.models.speakers import speakers_in_turn
 from tts_compress.models.streaming import texts_in
@@ -29,13 +30,11 @@ from tts_compress.numerics.spectra import (
 from tts_compress.onnx.graph import Array, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import rounded_durations
-from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import Feeds, open_session, run_session
 from tts_compress.recipes.formats import Quality
 
-Speak: TypeAlias = Callable[[Conversion | None, int, int], list[Audio]]
-"""Returns the audio of a converted graph, or of the FP32 one, with a seed's noise, for so many
-texts."""
+Say: TypeAlias = Callable[[int], Audio]
+"""Returns the audio of a text, by its number; threads may call it once it has returned one."""
 
 Energies: TypeAlias = tuple[float, ...]
 """Damage of each kind, in squares of a bound; that of independent causes adds up."""
@@ -55,6 +54,9 @@ OTHER_SEED = 1000
 
 _FEW_TEXTS = 4
 """Texts that candidates of one group speak."""
+
+SIDE_BY_SIDE = min(os.cpu_count() or 1, 8)
+"""Texts, or candidates, that are spoken at a time, each with the memory of one call."""
 
 _RATE = 22_050
 """Samples per second that a bare graph's output is taken for, Hz."""
@@ -290,83 +292,107 @@ class DurationComparison:
 
     def _durations(self, graph: onnx.ModelProto, inputs: Sequence[Feeds]) -> list[list[Array]]:
         """Return the durations of all texts for each of further inputs."""
-        session = open_session(with_outputs(feed_noise(graph), self._real), self._spec, 1)
+        watched = with_outputs(feed_noise(graph), self._real)
+        session = open_session(watched, self._spec, 1, briefly=True)
         return [
             [value for f in self._feeds for value in run_session(session, f | more, self._spec)]
             for more in inputs
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """Texts that a graph speaks in FP32 or converted, on one thread."""
+
+    texts: int
+    """Number of texts."""
+
+    open: Callable[[onnx.ModelProto | None, int], Say]
+    """Returns what speaks by a converted graph, or by the FP32 one, with a seed's noise."""
+
+
 class SpeechComparison:
     """Compares what converted graphs say with what the FP32 one says.
 
     Args:
-        speak: Speaks the texts.
+        speech: Speaks the texts.
         seed: Seed of the noise.
     """
 
-    def __init__(self, speak: Speak, seed: int) -> None:
-        self._speak, self._seed = speak, seed
-        reference, others = (speak(None, s, TEXTS) for s in (seed, seed + OTHER_SEED))
+    def __init__(self, speech: Speech, seed: int) -> None:
+        self._speech, self._seed = speech, seed
+        reference, others = (self._spoken(None, s) for s in (seed, seed + OTHER_SEED))
         self._audio = AudioComparison(reference, others)
         self.texts = self._audio.texts
 
-    def damage(self, candidate: Conversion | None) -> SoundDamage:
-        """Return the damage of a conversion; None is the FP32 graph."""
-        return self._audio.judge(self._speak(candidate, self._seed, TEXTS))
+    def damage(self, candidate: onnx.ModelProto | None) -> SoundDamage:
+        """Return the damage of a converted graph; None is the FP32 one."""
+        return self._audio.judge(self._spoken(candidate, self._seed))
 
-    def energies(self, candidate: Conversion, bound: float) -> Energies:
+    def energies(self, candidate: onnx.ModelProto, bound: float) -> Energies:
         """Return the energies of a group's damage alone, in squares of a bound."""
-        return self._audio.energies(self._speak(candidate, self._seed, _FEW_TEXTS), bound)
+        say = self._speech.open(candidate, self._seed)
+        return self._audio.energies([say(n) for n in range(min(_FEW_TEXTS, self.texts))], bound)
+
+    def _spoken(self, graph: onnx.ModelProto | None, seed: int) -> list[Audio]:
+        """Return the audio of all texts, several at a time."""
+        say = self._speech.open(graph, seed)
+        first = say(0)  # which opens the graph
+        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+            return [first, *pool.map(say, range(1, self._speech.texts))]
 
 
-def speech(bench: Workbench, job: Job) -> Speak | None:
+def speech(bench: Workbench, job: Job) -> Speech | None:
     """Return what lets a graph speak: a voice a few calibration texts, a bare graph its feeds.
 
     None for a bare graph that does not return one channel of samples.
     """
     model, settings = bench.model, bench.recipe.calibration
     assert settings is not None, "integers are calibrated"
-
-    if isinstance(model, GraphModel):
-        bench.calls()
-        texts, _ = read_texts(settings, bench.calibration, job.seed, model.speaking.language)
-        # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
-        spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
-        original = model.with_graphs({}, None)  # which opens its graph once
-        other = _other_rendering(original, spoken[0], job.seed)
-
-        def speak(conversion: Conversion | None, seed: int, count: int) -> list[Audio]:
-            voice = original if seed == job.seed else other
-            if conversion is not None:
-                voice = model.with_graphs({bench.part: convert(conversion)}, None)
-            return list(islice(_by_speakers(voice, spoken, seed), count))
-
-        return speak
     bench.calls()
-    feeds = bench.held_out[:TEXTS]
+    if not isinstance(model, GraphModel):
+        return _sounds(model, bench.held_out[:TEXTS])
+    texts, _ = read_texts(settings, bench.calibration, job.seed, model.speaking.language)
+    # Those that nothing is observed on, the longest last: short ones hardly hold a pause.
+    spoken = sorted(texts[-len(bench.held_out) :], key=len)[-TEXTS:]
+    original = model.with_graphs({}, None, threads=1)  # which opens its graph once
+    other = _other_rendering(original, spoken[0], job.seed)
 
-    def outputs(graph: onnx.ModelProto, calls: Sequence[Feeds]) -> list[Array]:
-        # Candidates run beside each other; threads of their own would keep the cores waiting.
+    def opened(graph: onnx.ModelProto | None, seed: int) -> Say:
+        voice = original if seed == job.seed else other
+        if graph is not None:
+            voice = original.with_graphs({bench.part: graph}, None)
+        return _by_speakers(voice, spoken, seed)
+
+    return Speech(len(spoken), opened)
+
+
+def _sounds(model: OnnxGraph, feeds: Sequence[Feeds]) -> Speech | None:
+    """Return what lets a bare graph speak its feeds; None where these are no samples."""
+
+    def run(graph: onnx.ModelProto) -> Callable[[int], Array]:
         session = open_session(feed_noise(graph), model.spec, 1, briefly=True)
-        return [run_session(session, call, model.spec)[0] for call in calls]
+        return lambda number: cast("Array", run_session(session, feeds[number], model.spec)[0])
 
-    (first,) = outputs(model.graph(), feeds[:1])
+    sound = run(model.graph())
+    first = sound(0)
     if first.dtype.kind != "f" or not first.size == max(first.shape, default=0) >= _RATE // 10:
         return None
     # Feeds hold the noise, so the original returns the same whatever the seed.
-    originals = [first, *outputs(model.graph(), feeds[1:])]
+    originals = [first, *map(sound, range(1, len(feeds)))]
     # Samples of a bare graph have any scale.
     peak = max(float(np.nan_to_num(np.abs(sound)).max(initial=0.0)) for sound in originals) or 1.0
 
-    def run(conversion: Conversion | None, _: int, count: int) -> list[Audio]:
-        sounds = originals[:count]
-        if conversion is not None:
-            sounds = outputs(convert(conversion), feeds[:count])
-        waves = ((sound.ravel() / peak).astype(np.float32) for sound in sounds)
-        return [Audio(samples=wave, sample_rate=_RATE) for wave in waves]
+    def opened(graph: onnx.ModelProto | None, _: int) -> Say:
+        sound = originals.__getitem__ if graph is None else run(graph)
 
-    return run
+        def say(number: int) -> Audio:
+            wave = (sound(number).ravel() / peak).astype(np.float32)
+            return Audio(samples=wave, sample_rate=_RATE)
+
+        return say
+
+    return Speech(len(feeds), opened)
 
 
 def hear(original: GraphModel, small: GraphModel, seed: int = 0) -> SoundDamage:
@@ -378,17 +404,24 @@ def hear(original: GraphModel, small: GraphModel, seed: int = 0) -> SoundDamage:
     texts = sorted(texts_in(original.speaking.language), key=len)
     spoken = texts[3 * len(texts) // 4 :][:_FEW_TEXTS]
     other = _other_rendering(original, spoken[0], seed)
-    reference = list(_by_speakers(original, spoken, seed))
-    others = list(_by_speakers(other, spoken, seed + OTHER_SEED))
-    return AudioComparison(reference, others).judge(list(_by_speakers(small, spoken, seed)))
+    says = (
+        _by_speakers(original, spoken, seed),
+        _by_speakers(other, spoken, seed + OTHER_SEED),
+        _by_speakers(small, spoken, seed),
+    )
+    reference, others, audios = ([say(n) for n in range(len(spoken))] for say in says)
+    return AudioComparison(reference, others).judge(audios)
 
 
-def _by_speakers(voice: GraphModel, texts: Sequence[str], seed: int) -> Iterator[Audio]:
-    """Speak texts; speakers of many from the first to the last."""
+def _by_speakers(voice: GraphModel, texts: Sequence[str], seed: int) -> Say:
+    """Return what speaks texts; speakers of many from the first to the last."""
     speakers = speakers_in_turn(voice)
-    for number, text in enumerate(texts):
+
+    def say(number: int) -> Audio:
         speaker = speakers[number * len(speakers) // len(texts)] if speakers else None
-        yield voice.speaking_as(Speaking(speaker=speaker)).synthesize(text, seed=seed)
+        return voice.speaking_as(Speaking(speaker=speaker)).synthesize(texts[number], seed=seed)
+
+    return say
 
 
 def _other_rendering(voice: GraphModel, text: str, seed: int) -> GraphModel:

@@ -370,12 +370,19 @@ class OnnxGraph(Model, Protocol):
     ) -> onnx.ModelProto:
         """Return a graph in the place of one of these as it takes least memory, by its calls."""
 
-    def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
+    def with_graphs(
+        self,
+        graphs: Mapping[str, onnx.ModelProto],
+        manifest: Manifest | None,
+        *,
+        threads: int | None = None,
+    ) -> Self:
         """Return this model with other graphs in the place of some; nothing is written.
 
         Args:
             graphs: The other graphs, by the names of parts.
             manifest: Record of their compression; None for graphs that are tried.
+            threads: Threads within an operator of what it opens; None changes nothing.
         """
 
 

@@ -122,9 +122,17 @@ class OnnxModel:
         del part, calls
         return graph
 
-    def with_graphs(self, graphs: Mapping[str, onnx.ModelProto], manifest: Manifest | None) -> Self:
+    def with_graphs(
+        self,
+        graphs: Mapping[str, onnx.ModelProto],
+        manifest: Manifest | None,
+        *,
+        threads: int | None = None,
+    ) -> Self:
         """Return this model with other graphs in the place of some; nothing is written."""
+        sessions = Sessions(self.sessions.provider, threads) if threads else self.sessions
         return self._with(
+            sessions=sessions,
             manifest=manifest,
             parts={
                 name: replace(part, held=graphs.get(name, part.held))

@@ -138,7 +138,8 @@ def open_session(
         spec: The model spec that the user gave, for the error message.
         threads: Threads within an operator; None leaves it to the runtime.
         briefly: The graph is opened for a few runs: buffers are not planned, which takes time that
-            grows with the square of the number of operators (1.2 of 1.3 s for 3,200 of them).
+            grows with the square of the number of operators (1.2 of 1.3 s for 3,200 of them), and
+            threads do not keep a core while they wait, which programs beside this one would miss.
         provider: The provider that computes what it can of it, with options, as `find_provider`
             takes it; the CPU computes the rest.
         options: More attributes of `onnxruntime.SessionOptions`, or its entries, such as
@@ -149,6 +150,8 @@ def open_session(
     # Sizes differ from call to call: remembering them doubles the memory of activations.
     settings.enable_mem_pattern = False
     settings.enable_mem_reuse = not briefly
+    if briefly:
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if threads is not None:
         settings.intra_op_num_threads = threads
         settings.inter_op_num_threads = 1
@@ -180,17 +183,20 @@ class Sessions:
 
     Args:
         provider: As `find_provider` takes it.
+        threads: Threads within an operator where nothing else is said; None leaves it to the
+            runtime.
     """
 
-    def __init__(self, provider: str = CPU) -> None:
+    def __init__(self, provider: str = CPU, threads: int | None = None) -> None:
         find_provider(provider)  # refused before anything is opened
-        self.provider = provider
+        self.provider, self._threads = provider, threads
         self.operators: Counter[tuple[str, str]] = Counter()
         """Operators of what was opened, by provider and type; none where that is the CPU's."""
 
     def open(self, source: onnx.ModelProto | Path, spec: str, **options: Any) -> Any:
         """Return a session, opened as by `open_session`; note operators, and warn of fallbacks."""
-        session = open_session(source, spec, provider=self.provider, **options)
+        stated = {"threads": self._threads} | options
+        session = open_session(source, spec, provider=self.provider, **stated)
         if self.provider != CPU:
             operators = assigned_operators(session)
             self.operators.update(operators)

@@ -124,13 +124,13 @@ class GraphComparison:
             reference, model.parts[""].lengths, self.feeds, model.spec
         )
         graph = with_outputs(feed_noise(reference), [self._sound, *self._rounded])
-        session = open_session(graph, self._spec, 1)
+        session = open_session(graph, self._spec, 1, briefly=True)
         runs = [run_session(session, feeds, self._spec) for feeds in self.feeds]
         audios = [self._audio(run[0]) for run in runs]
         calls = list(model.calibration_calls(texts, seed=seed + OTHER_SEED))
         others = [self._audio(run_session(session, feeds, self._spec)[0]) for feeds in calls]
         if all(np.array_equal(a.samples, b.samples) for a, b in zip(audios, others, strict=True)):
-            session = open_session(vary_weights(graph), self._spec, 1)
+            session = open_session(vary_weights(graph), self._spec, 1, briefly=True)
             others = [self._audio(run_session(session, feeds, self._spec)[0]) for feeds in calls]
         self._comparison = AudioComparison(audios, others)
         self._held = [{f"{_HELD}{n}": value for n, value in enumerate(run[1:])} for run in runs]
@@ -169,7 +169,7 @@ class GraphComparison:
             graph.redirect(tensor, name)
             value = helper.make_tensor_value_info(name, TensorProto.FLOAT, None)
             graph.model.graph.input.append(value)
-        return open_session(graph.finish(), self._spec, 1)
+        return open_session(graph.finish(), self._spec, 1, briefly=True)
 
     def _speak(self, session: Any, more: Feeds) -> list[Audio]:
         calls = zip(self.feeds, self._held, strict=True)

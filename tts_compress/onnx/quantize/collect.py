@@ -103,7 +103,8 @@ def record_tensors(
     watched = feed_noise(model)
     inputs = {value.name for value in watched.graph.input}
     computed = [tensor for tensor in tensors if tensor not in inputs]
-    session = open_session(with_outputs(watched, computed), "the observed graph", threads)
+    observed = with_outputs(watched, computed)
+    session = open_session(observed, "the observed graph", threads, briefly=True)
     recorded = []
     for feeds in calls:
         values = dict(zip(computed, run_session(session, feeds, "the observed graph"), strict=True))

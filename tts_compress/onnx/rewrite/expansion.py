@@ -40,7 +40,8 @@ def gather_frames(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) -> 
         paths = {name: None for name, path in pairs if np.array_equal(path, frames[None])}
         if not paths:
             return model
-        session = open_session(with_outputs(copy_model(watched), [durations, *paths]), spec)
+        remaining = with_outputs(copy_model(watched), [durations, *paths])
+        session = open_session(remaining, spec, briefly=True)
     numbers = _numbers(graph, durations)
     for node in products:
         if node.input[0] in paths:
