@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -313,6 +313,15 @@ def test_each_text_is_spoken_by_another_speaker(
     for text, audio, name in zip(texts, map(say, range(3)), voice.speakers, strict=True):
         alone = voice.speaking_as(Speaking(speaker=name)).synthesize(text, seed=0)
         assert np.array_equal(audio.samples, alone.samples)
+
+
+def test_what_is_tried_computes_on_one_thread_that_waits_for_nobody(tiny: GraphModel) -> None:
+    tried: Any = tiny.with_graphs({}, None, threads=1).with_graphs({"": tiny.graph()}, None)
+    tried.synthesize("Hello.")
+    ((session, _),) = tried._opened.values()
+    options = session.get_session_options()
+    assert options.intra_op_num_threads == 1
+    assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
 def test_a_voice_without_noise_is_compared_with_slightly_other_weights(
