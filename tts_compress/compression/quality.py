@@ -309,20 +309,14 @@ def _deciding_options(
     bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float
 ) -> dict[str, list[Option]]:
     """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
-    deciding, decisions = _deciding(bench), bench.decisions(whole)
-    weights, sizes = sum(d.parameters for d in decisions), Counter[str]()
-    for decision in decisions:
-        if decision.module in deciding and decision.weights == Weights.INT16:
-            sizes[decision.module] += decision.parameters
-    if weights < _FEWEST_WEIGHTS or not sizes:
-        return {}
-    base = bench.base(bench.recipe.format)
+    shares, base = _deciding_shares(bench, whole), bench.base(bench.recipe.format)
     durations = DurationComparison(base, bench.lengths, bench.held_out, bench.model.spec)
-    if not durations.exist:
+    if not shares or not durations.exist:
         return {}
-    shares = {g: sum(sizes[m] for m in g.modules) / weights for g in find_groups(sizes)}
-    groups = _merged([g for g, share in shares.items() if share >= _LEAST_SHARE], _DECIDING_GROUPS)
-    rest = [*_stored(deciding, Weights.FLOAT32), Rule(match="*", weights=Weights.FLOAT32)]
+    groups = find_groups(shares)
+    large = [g for g in groups if sum(shares[m] for m in g.modules) >= _LEAST_SHARE]
+    real = _stored(_deciding(bench), Weights.FLOAT32)
+    rest = [*real, Rule(match="*", weights=Weights.FLOAT32)]
 
     def conversion(modules: Iterable[str]) -> Conversion:
         rules = [*_stored(modules, Weights.INT12), *rest]
@@ -333,18 +327,34 @@ def _deciding_options(
         (change,) = durations.changes(candidate, [{}])
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
-    conversion(sizes)  # which chooses the codes of all in one pass
+    conversion(shares)  # which chooses the codes of all in one pass
+    merged = _merged(large, _DECIDING_GROUPS)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        damages = pool.map(damage, [conversion(group.modules) for group in groups])
+        damages = pool.map(damage, [conversion(group.modules) for group in merged])
     options = {}
-    for group, energies in zip(groups, damages, strict=True):
-        share = sum(sizes[module] for module in group.modules) / weights
+    for group, energies in zip(merged, damages, strict=True):
+        share = sum(shares[module] for module in group.modules)
         coarse, fine = (tuple(_stored(group.modules, w)) for w in (Weights.INT12, Weights.INT16))
         options[group.name] = [
             Option(coarse, energies, 0.625 * share),
             Option(fine, (0.0,) * _KINDS, 0.5 * share),
         ]
     return options
+
+
+def _deciding_shares(bench: Workbench, whole: Recipe) -> dict[str, float]:
+    """Return the share of all weights that each module has which durations depend on.
+
+    Empty for a graph so small that 12 bits are not tried.
+    """
+    deciding, decisions = _deciding(bench), bench.decisions(whole)
+    weights, sizes = sum(d.parameters for d in decisions), Counter[str]()
+    for decision in decisions:
+        if decision.module in deciding and decision.weights == Weights.INT16:
+            sizes[decision.module] += decision.parameters
+    if weights < _FEWEST_WEIGHTS:
+        return {}
+    return {module: size / weights for module, size in sizes.items()}
 
 
 def _merged(groups: Sequence[Group], most: int) -> list[Group]:
