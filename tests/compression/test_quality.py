@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.evaluation.metrics.planted import burst, changed, make_speech
+from tests.evaluation.metrics.planted import burst, changed, make_speech, pause
 from tts_compress import load
 from tts_compress.audio import Audio
 from tts_compress.cli import main
@@ -227,12 +227,14 @@ _CANDIDATE = onnx.ModelProto()
 
 
 def _late(texts: Collection[int]) -> Speech:
-    """Return a voice whose only candidate moves a symbol of some texts by a frame."""
-    second = _second()
+    """Return a voice whose only candidate hisses in some texts, and moves a symbol by a frame."""
+    kept = replace(pause(_second()), durations=np.array([4, 3]))
+    noise = 0.01 * np.random.default_rng(2).standard_normal(len(kept.samples))
+    moved = changed(kept, kept.samples + noise)
+    late = replace(moved, durations=np.array([3, 4]))
 
     def opened(candidate: onnx.ModelProto | None, _: int) -> Say:
-        moved = texts if candidate is _CANDIDATE else ()
-        return lambda n: replace(second, durations=np.array([3, 4] if n in moved else [4, 3]))
+        return lambda number: late if candidate is _CANDIDATE and number in texts else kept
 
     return Speech(16, opened)
 
@@ -240,7 +242,8 @@ def _late(texts: Collection[int]) -> Speech:
 def test_texts_with_another_timing_are_not_judged_unless_they_are_many() -> None:
     few, many, every = (SpeechComparison(_late(range(n)), 0).damage(_CANDIDATE) for n in (4, 5, 16))
     assert (few.moved, many.moved, every.moved) == (4, 5, 16)
-    assert few.share(0.5) == 0.0
+    assert (few.floor_db, few.moment) == (0.0, 0.0)
+    assert few.share(0.5) == few.distortion / 0.5 > 0.0
     assert many.share(0.5) == every.share(0.5) == np.inf
 
 
@@ -278,6 +281,18 @@ def test_weights_get_twelve_bits_where_durations_hardly_change(
         before, after = (run_session(session, feeds, "tiny")[0] for session in sessions)
         changes.append(float(np.mean(np.abs(after - before))))
     assert 0.0 < np.mean(changes) < 1.5 * most
+
+
+def test_weights_that_durations_depend_on_keep_16_bits_where_12_are_heard(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
+    monkeypatch.setattr(SpeechComparison, "energies", lambda *_: (np.inf, 0.0, 0.0))
+    conversion, _ = _choose(bench, 100.0)
+    deciding = length_outputs(bench.base("qoperator"))
+    weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
+    assert Weights.INT16 in weights
+    assert Weights.INT12 not in weights
 
 
 def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:
