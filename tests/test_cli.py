@@ -91,6 +91,10 @@ def _unwritable_audio(tmp_path: Path, voice: Path) -> list[str]:
     return ["synthesize", str(voice), "Hello.", "--output", str(tmp_path / "no" / "o.wav")]
 
 
+def _mp3(tmp_path: Path, voice: Path) -> list[str]:
+    return ["synthesize", str(voice), "Hello.", "--output", str(tmp_path / "o.MP3")]
+
+
 def _no_report(tmp_path: Path, _: Path) -> list[str]:
     return ["gate", str(tmp_path / "report.json")]
 
@@ -106,6 +110,7 @@ def _no_report(tmp_path: Path, _: Path) -> list[str]:
         (_empty_text, "nothing to speak"),
         (_unwritable, "cannot write"),
         (_unwritable_audio, "cannot write"),
+        (_mp3, "write 'o.wav'"),
         (_no_report, "report.json"),
     ],
     ids=lambda case: getattr(case, "__name__", ""),
@@ -122,6 +127,7 @@ def test_bad_input_gets_one_plain_line_and_exit_code_2(
     assert len(lines) == 1
     assert says in lines[0]
     assert not (tmp_path / "o").exists()
+    assert not (tmp_path / "o.MP3").exists()
 
 
 def test_synthesize_writes_speech_that_a_seed_repeats(

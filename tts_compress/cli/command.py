@@ -229,8 +229,19 @@ def check_unused(options: Namespace, file: str, kind: str, remark: str = "") -> 
         )
 
 
-def check_replaceable(path: Path, *, force: bool) -> None:
-    """Refuse an output that exists; with `force` only where it is no WAV file, such as a model."""
+_OTHER_SOUNDS = frozenset({".aac", ".flac", ".m4a", ".mp3", ".oga", ".ogg", ".opus", ".wma"})
+
+
+def check_wav(path: Path, *, force: bool) -> None:
+    """Refuse an output that is named as another kind of sound file, or that exists.
+
+    With `force` one that exists is refused only if it is no WAV file, such as a model.
+    """
+    if path.suffix.lower() in _OTHER_SOUNDS:
+        raise ArtifactError(
+            f"'{path}' would be a WAV file under another name; write '{path.stem}.wav', and "
+            "convert it afterwards"
+        )
     if not path.exists():
         return
     if not force:

@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.command import MODEL, Command, Option, Output, check_replaceable, streaming
+from tts_compress.cli.command import MODEL, Command, Option, Output, check_wav, streaming
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
@@ -34,7 +34,7 @@ def run(options: Namespace) -> Output:
 
     path = Path(options.output)
     if options.output != "-":
-        check_replaceable(path, force=options.force)
+        check_wav(path, force=options.force)
     elif options.json:
         raise ModelError("standard output takes samples or JSON; give --output a file for JSON")
     voice = streaming(load(options.model)).speaking_as(Speaking(speaker=options.speaker))

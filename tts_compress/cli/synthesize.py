@@ -16,7 +16,7 @@ from tts_compress.cli.command import (
     Command,
     Option,
     Output,
-    check_replaceable,
+    check_wav,
     options_from,
     prompted,
     required_output,
@@ -49,7 +49,7 @@ def run(options: Namespace) -> Output:
     from tts_compress.models.base import Speaking
     from tts_compress.models.execution import Execution
 
-    check_replaceable(options.output, force=options.force)
+    check_wav(options.output, force=options.force)
     execution = options_from(options, Execution).stated()
     model: TTSModel = prompted(load(options.model, **execution), options)
     model = model.speaking_as(Speaking(speaker=options.speaker))
