@@ -3,7 +3,7 @@
 import json
 import pathlib
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -110,6 +110,8 @@ def test_recipe_changed_in_a_program_is_checked() -> None:
 def test_unknown_scheme_and_family_are_scheme_errors() -> None:
     with pytest.raises(SchemeError, match="unknown scheme 'int5'"):
         find_recipe("piper", "int5")
+    with pytest.raises(SchemeError, match="unknown scheme 8; known schemes: int8, "):
+        find_recipe("piper", cast("str", 8))
     with pytest.raises(SchemeError, match="no scheme 'int8' for family 'flute'; available: none"):
         find_recipe("flute", "int8")
     assert schemes_of("flute") == []

@@ -91,7 +91,7 @@ def find_scheme(name: str, listed: Iterable[str] = ()) -> Scheme:
         listed: Names that an error lists, such as a family's; without any, those of all schemes.
     """
     schemes = {scheme.name: scheme for scheme in SCHEMES}
-    plain = name.strip().lower().replace("_", "-")
+    plain = str(name).strip().lower().replace("_", "-")  # programs give None, or bits
     plain = _OTHER_NAMES.get(plain, plain)
     if plain in schemes:
         return schemes[plain]
