@@ -67,7 +67,10 @@ def test_finished_training_is_only_deployed_again(
     assert main([*arguments, *_QUICK, "--resume", "--force", "--json"]) == 0
     printed = capsys.readouterr()
     assert "resuming after 4 updates" in printed.err
-    assert json.loads(printed.out)["artifact"] == str(artifact)
+    document = json.loads(printed.out)
+    assert document["artifact"] == str(artifact)
+    assert document["sound"]["texts"] == 4
+    assert abs(document["sound"]["distortion"]) < 5.0
     assert (artifact / "tiny.onnx").read_bytes() == before
 
 

@@ -8,20 +8,23 @@ import re
 from argparse import ArgumentParser, ArgumentTypeError, BooleanOptionalAction, Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
+from math import isfinite
 from pathlib import Path
 from textwrap import dedent, indent
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeVar, get_args, get_origin
 
-from tts_compress.errors import ArtifactError, ModelError, nearest, raising
+from tts_compress.errors import ArtifactError, ModelError, TTSCompressError, nearest, raising
 from tts_compress.models.execution import Execution
 from tts_compress.options import USAGE
 from tts_compress.reading import MOST_AUDIO_BYTES, open_file
+from tts_compress.terminal import progress_bars, tell
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from rich.console import RenderableType
 
+    from tts_compress.compression.sound import SoundDamage
     from tts_compress.models.base import Model
     from tts_compress.models.onnx_voice import OnnxVoice
 
@@ -277,3 +280,34 @@ def streaming(model: Model) -> OnnxVoice:
     if not isinstance(model, OnnxVoice):
         raise ModelError(f"'{model.spec}' is no voice of ONNX graphs, and only these stream")
     return model
+
+
+def damage_heard(model: Model, small: Model, seed: int) -> SoundDamage | None:
+    """Return an artifact's damage to sound, and warn where it can be heard.
+
+    None where nothing can be compared, such as a language model's: where its tokens differ, another
+    rendition is heard, not damage.
+    """
+    from tts_compress.compression.sound import hear
+    from tts_compress.models.base import GraphModel, LanguageModel, LatentModel
+
+    if isinstance(model, LanguageModel | LatentModel):
+        return None
+    if not isinstance(model, GraphModel) or not isinstance(small, GraphModel):
+        return None
+    try:
+        with progress_bars() as progress:
+            progress.advance("listen", 0, 1)
+            damage = hear(model, small, seed)
+            progress.advance("listen", 1, 1)
+    except TTSCompressError as error:
+        tell(f"not listened to: {error}")
+        return None
+    if not isfinite(damage.distortion):  # mu-law adds nothing to silence, so there is no unit
+        return None
+    if damage.is_audible:
+        tell(
+            "damage can be heard: `--scheme int8 --quality good` keeps distortion, here "
+            f"{damage.distortion:.2f}, below 0.5 and the noise of pauses within 3 dB"
+        )
+    return damage

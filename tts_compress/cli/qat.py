@@ -8,6 +8,7 @@ Examples:
 
 import sys
 from argparse import Namespace
+from dataclasses import asdict
 
 from tts_compress.cli.command import (
     GOOD,
@@ -17,6 +18,7 @@ from tts_compress.cli.command import (
     Command,
     Option,
     Output,
+    damage_heard,
     options_from,
     prompted,
 )
@@ -91,13 +93,21 @@ def run(options: Namespace) -> Output:
     assert manifest.training is not None
     before, after = (sum(t.values()) for t in (manifest.training.before, manifest.training.after))
     steps, sizes = manifest.training.steps, (manifest.source.size_bytes, manifest.size_bytes)
+    sound = damage_heard(model, open_model(str(directory)), settings.seed)
     losses = {"loss_before": before, "loss_after": after, "steps": steps}
     bytes_ = {"reference_bytes": sizes[0], "candidate_bytes": sizes[1]}
     return Output(
-        {"artifact": str(directory), "log": str(folder), **losses, **bytes_},
+        {
+            "artifact": str(directory),
+            "log": str(folder),
+            **losses,
+            **bytes_,
+            "sound": asdict(sound) if sound else None,
+        },
         [
             " → ".join(map(human_bytes, sizes)),
             f"loss on held-out examples {before:.4g} → {after:.4g}, after {steps} steps",
+            *([] if sound is None else [sound.describe()]),
             f"artifact: {directory}",
             f"log and checkpoint: {folder}",
         ],

@@ -13,7 +13,6 @@ import shlex
 from argparse import BooleanOptionalAction, Namespace
 from collections import Counter
 from dataclasses import asdict
-from math import isfinite
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -27,14 +26,12 @@ from tts_compress.cli.command import (
     Command,
     Option,
     Output,
+    damage_heard,
     options_from,
     prompted,
 )
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import (
-    GraphModel,
-    LanguageModel,
-    LatentModel,
     Model,
     OnnxGraph,
     TTSModel,
@@ -43,7 +40,6 @@ from tts_compress.models.execution import Execution
 from tts_compress.terminal import human_bytes, progress_bars, tell
 
 if TYPE_CHECKING:
-    from tts_compress.compression.sound import SoundDamage
     from tts_compress.recipes.recipe import Recipe
 
 _SLOWER = 0.95
@@ -130,7 +126,8 @@ def run(options: Namespace) -> Output:
             f"quality {options.quality!r} is not kept: the graph returns no single channel of "
             "samples that could be listened to; this is the recipe as it is"
         )
-    sound = _sound(model, saved, options) if _quality(manifest) == "fast" else None
+    heard = _quality(manifest) == "fast" and _is_asked(model, options)
+    sound = damage_heard(model, saved, options.seed) if heard else None
     speed = _speed(model, saved, _quality(manifest), options)
     shown = [] if sound is None else [sound.describe()]
     shown += [] if speed is None else [f"{speed:.2f} times as fast, on one thread of this machine"]
@@ -221,44 +218,20 @@ def _next_command(model: Model, directory: Path, options: Namespace) -> str:
     return shlex.join([*words, "--output", f"{directory}-report"])
 
 
-def _sound(model: Model, small: Model, options: Namespace) -> "SoundDamage | None":
-    """Return the artifact's damage to sound, and warn where it can be heard."""
-    from tts_compress.compression.sound import hear
+def _is_asked(model: Model, options: Namespace) -> bool:
+    """Return True if the artifact is to be run: by default where that is quick."""
     from tts_compress.inspection.components import is_quick
 
-    # Where a language model's tokens differ, another rendition is heard, not damage.
-    is_free = isinstance(model, LanguageModel | LatentModel)
-    if is_free or not isinstance(model, GraphModel) or not isinstance(small, GraphModel):
-        return None
-    if options.time is False or (options.time is None and not is_quick(model)):
-        return None
-    try:
-        with progress_bars() as progress:
-            progress.advance("listen", 0, 1)
-            damage = hear(model, small, options.seed)
-            progress.advance("listen", 1, 1)
-    except TTSCompressError as error:
-        tell(f"not listened to: {error}")
-        return None
-    if not isfinite(damage.distortion):  # mu-law adds nothing to silence, so there is no unit
-        return None
-    if damage.is_audible:
-        tell(
-            "damage can be heard: `--scheme int8 --quality good` keeps distortion, here "
-            f"{damage.distortion:.2f}, below 0.5 and the noise of pauses within 3 dB"
-        )
-    return damage
+    return is_quick(model) if options.time is None else bool(options.time)
 
 
 def _speed(model: Model, small: Model, quality: str, options: Namespace) -> float | None:
     """Return the artifact's speed over the original's, and warn where it is slower."""
     from tts_compress.compression import is_feeds
-    from tts_compress.inspection.components import is_quick, speed_ratio
+    from tts_compress.inspection.components import speed_ratio
     from tts_compress.models.feeds import graph_inputs, open_feeds
 
-    if options.time is False or not isinstance(model, OnnxGraph):
-        return None
-    if options.time is None and not is_quick(model):
+    if not isinstance(model, OnnxGraph) or not _is_asked(model, options):
         return None
     feeds = None
     try:
