@@ -309,9 +309,12 @@ def _deciding_options(
     bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float
 ) -> dict[str, list[Option]]:
     """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
-    shares, base = _deciding_shares(bench, whole), bench.base(bench.recipe.format)
+    shares = _deciding_shares(bench, whole)
+    if not shares:
+        return {}
+    base = bench.base(bench.recipe.format)
     durations = DurationComparison(base, bench.lengths, bench.held_out, bench.model.spec)
-    if not shares or not durations.exist:
+    if not durations.exist:
         return {}
     groups = find_groups(shares)
     large = [g for g in groups if sum(shares[m] for m in g.modules) >= _LEAST_SHARE]
