@@ -117,10 +117,14 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         job.progress.advance(STAGE, 0, 1)
         report_status(job.progress, STAGE, "listen to the original")
         comparison = SpeechComparison(spoken, job.seed)
+        report_status(job.progress, STAGE, "calibrate")
+        groups = _groups(bench)
+        _observe(bench, groups)
+        report_status(job.progress, STAGE, "compare formats")
         whole, best = _exactly_timed(bench, comparison)
         options = _deciding_options(bench, comparison, whole, bound)
         if best[2].share(bound) > _AIM:
-            options |= _options(bench, comparison, whole, bound, job.progress)
+            options |= _options(bench, comparison, whole, bound, groups, job.progress)
         if options:
             best = _fit(bench, comparison, whole, bound, options)
     conversion, recipe, damage = best
@@ -129,6 +133,23 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         f"{damage.distortion:.2f} of {bound:.2g}, pauses {damage.floor_db:+.1f} dB"
     )
     return conversion, recipe.model_copy(update={"summary": summary})
+
+
+def _groups(bench: Workbench) -> list[Group]:
+    """Return groups of the layers that durations do not depend on."""
+    decisions = [d for d in bench.decisions(bench.recipe) if d.weight is not None]
+    deciding, weights = _deciding(bench), sum(d.parameters for d in decisions)
+    groups = find_groups(d.module for d in decisions if d.module not in deciding)
+    merged = _merged(groups, most=max(4, _TRIED_WEIGHTS // weights))
+    return [_without(group, deciding) for group in merged]
+
+
+def _observe(bench: Workbench, groups: Sequence[Group]) -> None:
+    """Find what any choice needs: ranges in one pass, moments of what layers read in another."""
+    exact = _with_rules(bench.recipe, _stored(_deciding(bench), Weights.INT16))
+    coarse = _with_rules(exact, _stored(_deciding_shares(bench, exact), Weights.INT12))
+    forms = _forms(bench, exact, groups).values()
+    bench.observe([coarse, *(_with_rules(exact, rules) for rules in forms)])
 
 
 def _exactly_timed(bench: Workbench, comparison: SpeechComparison) -> tuple[Recipe, _Tried]:
@@ -251,18 +272,18 @@ def _energies(chosen: Iterable[Option]) -> list[float]:
 
 
 def _options(
-    bench: Workbench, comparison: SpeechComparison, whole: Recipe, bound: float, progress: Progress
+    bench: Workbench,
+    comparison: SpeechComparison,
+    whole: Recipe,
+    bound: float,
+    groups: Sequence[Group],
+    progress: Progress,
 ) -> dict[str, list[Option]]:
     """Return what each group can be, with its damage alone and what it saves."""
     decisions = [d for d in bench.decisions(whole) if d.weight is not None]
-    deciding = _deciding(bench)
-    layers = [d for d in decisions if d.module not in deciding]
     weights = sum(d.parameters for d in decisions)
-    merged = _merged(find_groups(d.module for d in layers), most=max(4, _TRIED_WEIGHTS // weights))
-    groups = [_without(group, deciding) for group in merged]
-    alone = _with_rules(bench.recipe, _stored(deciding, Weights.FLOAT32))
+    alone = _with_rules(bench.recipe, _stored(_deciding(bench), Weights.FLOAT32))
     forms = _forms(bench, whole, groups)
-    bench.observe([_with_rules(whole, rules) for rules in forms.values()])
     saved_ms = _saved_ms(bench, whole, groups, forms)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     tried: dict[str, dict[tuple[Decision, ...], _Candidate]] = {}
@@ -288,7 +309,7 @@ def _options(
                     heard = pool.submit(damage, conversion)
                     tried[group.name][conversion.decisions] = rules, ms, heard
         for group in counted(groups, progress, "listen", len(groups)):
-            members = [d for d in layers if d.module in group.modules]
+            members = [d for d in decisions if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
             plain = saved_ms[Activations.NONE][group.name]
             coded = [
@@ -330,7 +351,6 @@ def _deciding_options(
         (change,) = durations.changes(candidate, [{}])
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
-    conversion(shares)  # which chooses the codes of all in one pass
     merged = _merged(large, _DECIDING_GROUPS)
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         damages = pool.map(damage, [conversion(group.modules) for group in merged])

@@ -346,7 +346,7 @@ class Workbench:
         return self._decisions[key]
 
     def observe(self, recipes: Sequence[Recipe]) -> None:
-        """Find what recipes need, each kind of it in one pass over the calibration set."""
+        """Find what recipes need: ranges in one pass over calibration, codes in another."""
         for form in dict.fromkeys(recipe.format for recipe in recipes):
             tensors: dict[str, None] = {}
             decisions: list[Decision] = []
@@ -363,8 +363,7 @@ class Workbench:
         if settings is None:
             assert not tensors, "only calibrated integers need ranges"
             return {}, {}
-        ranges = base.find_ranges(tensors, settings, self.calls())
-        base.find_channels(decisions, self.calls())
+        ranges = base.find_ranges(tensors, decisions, settings, self.calls())
         return ranges, base.find_codes(decisions, self.calls())
 
     def convert(self, recipe: Recipe) -> onnx.ModelProto:

@@ -21,7 +21,6 @@ from tts_compress.onnx.quantize.collect import (
     _sample_values,
     _watched,
     collect,
-    collect_extremes,
 )
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.tensor import Tensor
@@ -50,7 +49,7 @@ def _calls(count: int, length: int = 50) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("observer", _OBSERVERS)
 def test_calls_of_any_length_make_a_range(graph: onnx.ModelProto, observer: Any) -> None:
-    seen = collect(graph, ["x", "middle", "y"], _calls(5))
+    seen = collect(graph, ["x", "middle", "y"], [], _calls(5))[0]
     for name, top in {"x": 9, "middle": 3, "y": 6}.items():
         low, high = choose_range(seen[name], Calibration(observer=observer))
         assert low == 0
@@ -58,7 +57,7 @@ def test_calls_of_any_length_make_a_range(graph: onnx.ModelProto, observer: Any)
 
 
 def test_extremes_are_exact_and_small_tensors_are_seen_whole(graph: onnx.ModelProto) -> None:
-    seen = collect(graph, ["middle"], _calls(6))["middle"]
+    seen = collect(graph, ["middle"], [], _calls(6))[0]["middle"]
     values = [np.sqrt(call["x"]) for call in _calls(6)]
     assert seen.low == min(v.min() for v in values)
     assert seen.high == max(v.max() for v in values)
@@ -68,7 +67,7 @@ def test_extremes_are_exact_and_small_tensors_are_seen_whole(graph: onnx.ModelPr
 def test_sample_of_a_large_tensor_is_spread_over_it(graph: onnx.ModelProto) -> None:
     """Every channel and every part of the time is in it about equally."""
     ramp = np.linspace(0, 100, 400_000, dtype=np.float32).reshape(1, 4, -1)
-    seen = collect(graph, ["x"], [{"x": ramp}])["x"]
+    seen = collect(graph, ["x"], [], [{"x": ramp}])[0]["x"]
     used = seen.counts[seen.counts.size // 2 :].reshape(64, -1).sum(axis=1)
     inside = used[: int(100 / seen.span * 64)]
     assert 5_000 < seen.counts.sum() < 40_000
@@ -82,7 +81,7 @@ def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -
         gc.collect()
         tracemalloc.start()
         calls: Iterator[Feeds] = ({"x": np.ones((1, 4, 100_000), np.float32)} for _ in range(count))
-        collect(graph, ["x", "middle", "y"], calls)
+        collect(graph, ["x", "middle", "y"], [], calls)
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         return most
@@ -91,9 +90,11 @@ def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -
     assert peak(80) < peak(2) + 2_000_000
 
 
-@pytest.mark.parametrize("watch", [_sample_values, _channel_extremes])
+@pytest.mark.parametrize(
+    "statistics", [[_sample_values], [_channel_extremes], [_sample_values, _channel_extremes]]
+)
 def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
-    watch: Callable[[Tensor], list[Tensor]], tmp_path: Path
+    statistics: list[Callable[[Tensor], list[Tensor]]], tmp_path: Path
 ) -> None:
     """Tensors that wait for their statistics until the graph has run fill a gigabyte."""
     names = ["x", *(f"t{index}" for index in range(12))]
@@ -101,7 +102,7 @@ def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
     nodes.append(make_node("Sqrt", f"{names[-1]}", "y"))
     shape = ["b", "c", "t"]
     model = make_model(nodes, {"x": shape}, {"y": shape})
-    observed, _ = _watched(model, names[1:], watch)
+    observed, _ = _watched(model, [(name, watch) for watch in statistics for name in names[1:]])
     options = onnxruntime.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "profile")
@@ -113,10 +114,10 @@ def test_statistics_are_taken_before_the_next_tensor_but_one_is_made(
     ran = [e["args"]["op_name"] for e in events if e["name"].endswith("_kernel_time")]
     waiting, most = 0, 0
     for operator in ran:
-        waiting += {"Sqrt": 1, "ReduceMax": -1}.get(operator, 0)
+        waiting += {"Sqrt": len(statistics), "ReduceMax": -1}.get(operator, 0)
         most = max(most, waiting)
-    assert ran.count("ReduceMax") == 12
-    assert most <= 2
+    assert ran.count("ReduceMax") == 12 * len(statistics)
+    assert most <= 2 * len(statistics)
 
 
 @pytest.mark.parametrize("place", [0, 1, 777, 199_999])
@@ -128,7 +129,7 @@ def test_activations_that_are_not_finite_are_refused_by_name(
     values = np.ones(200_000, np.float32)
     values[place] = value
     with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
-        collect(graph, ["middle"], [{"x": values.reshape(1, 2, -1)}])
+        collect(graph, ["middle"], [], [{"x": values.reshape(1, 2, -1)}])
 
 
 @pytest.mark.parametrize("version", [15, 18])
@@ -138,33 +139,43 @@ def test_extremes_are_those_of_each_channel_and_call(graph: onnx.ModelProto, ver
         {"x": np.array([[[1, 4, 9], [0, 0, 0]], [[1, 1, 25], [4, 0, 0]]], np.float32)},
         {"x": np.array([[[1], [16]]], np.float32)},
     ]
-    extremes = collect_extremes(graph, ["middle", "x"], calls)
+    _, extremes = collect(graph, [], ["middle", "x"], calls)
     assert extremes["middle"].tolist() == [[[1, 0], [5, 2]], [[1, 4], [1, 4]]]
     assert extremes["x"].tolist() == [[[1, 0], [25, 4]], [[1, 16], [1, 16]]]
+
+
+def test_histograms_and_extremes_of_one_pass_are_those_of_two(graph: onnx.ModelProto) -> None:
+    histograms, extremes = collect(graph, ["middle", "y"], ["x", "middle"], _calls(4, 9))
+    alone, _ = collect(graph, ["middle", "y"], [], _calls(4, 9))
+    _, apart = collect(graph, [], ["x", "middle"], _calls(4, 9))
+    for name, histogram in alone.items():
+        assert np.array_equal(histograms[name].counts, histogram.counts)
+    for name, pairs in apart.items():
+        assert np.array_equal(extremes[name], pairs)
 
 
 def test_extremes_that_are_not_finite_are_refused(graph: onnx.ModelProto) -> None:
     infinite = np.full((1, 2, 3), np.inf, np.float32)
     with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
-        collect_extremes(graph, ["middle"], [{"x": infinite}])
+        collect(graph, [], ["middle"], [{"x": infinite}])
 
 
-@pytest.mark.parametrize("observe", [collect, collect_extremes])
-def test_no_calls_are_an_error(graph: onnx.ModelProto, observe: Callable[..., object]) -> None:
+@pytest.mark.parametrize("wanted", [(["x"], []), ([], ["x"])])
+def test_no_calls_are_an_error(graph: onnx.ModelProto, wanted: tuple[list[str], list[str]]) -> None:
     with pytest.raises(QuantizationError, match="is the calibration set empty"):
-        observe(graph, ["x"], [])
+        collect(graph, *wanted, [])
 
 
 def test_no_tensors_need_no_run(graph: onnx.ModelProto) -> None:
-    assert collect(graph, [], _calls(1)) == {}
+    assert collect(graph, [], [], _calls(1)) == ({}, {})
 
 
 def test_failing_graph_is_a_model_error(graph: onnx.ModelProto) -> None:
     with pytest.raises(ModelError, match="cannot be run"):
-        collect(graph, ["x"], [{"x": np.ones(3, np.float32)}])
+        collect(graph, ["x"], [], [{"x": np.ones(3, np.float32)}])
 
 
 def test_graph_is_not_changed(graph: onnx.ModelProto) -> None:
     before = graph.SerializeToString()
-    collect(graph, ["x"], _calls(1))
+    collect(graph, ["x"], [], _calls(1))
     assert graph.SerializeToString() == before

@@ -45,7 +45,7 @@ _WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {
 
 def _convert(graph: onnx.ModelProto, decisions: list[Decision], signal: Any) -> onnx.ModelProto:
     wanted = observed_tensors(graph, decisions)
-    seen = collect(graph, wanted, [{"x": signal}, {"x": signal[:, :, :9]}])
+    seen, _ = collect(graph, wanted, [], [{"x": signal}, {"x": signal[:, :, :9]}])
     ranges = {
         name: choose_range(seen[name], Calibration(observer=Observer.MINMAX)) for name in wanted
     }

@@ -226,7 +226,7 @@ def _conversion(
         wanted = integer.observed_tensors(graph, static_outputs(decisions))
     else:
         wanted = operators.observed_tensors(graph, decisions)
-    seen = collect(graph, wanted, [{"x": _signal(64)}])
+    seen, _ = collect(graph, wanted, [], [{"x": _signal(64)}])
     ranges = {name: choose_range(seen[name], _CALIBRATION) for name in wanted}
     return Conversion(graph=graph, decisions=tuple(decisions), ranges=ranges, form=form)
 

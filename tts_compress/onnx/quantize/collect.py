@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from itertools import islice
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +13,15 @@ from onnx.helper import make_empty_tensor_value_info
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Histogram
-from tts_compress.onnx.graph import Graph, with_outputs
+from tts_compress.onnx.graph import Array, Graph, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 from tts_compress.onnx.tensor import Tensor
 
-Watch = Callable[[Tensor], list[Tensor]]
+Extremes: TypeAlias = npt.NDArray[np.float64]
+"""The smallest and the largest value of each channel in each call, shape (calls, 2, C)."""
+
+Watch: TypeAlias = Callable[[Tensor], list[Tensor]]
 """Returns what is observed of a tensor: its statistics, or some of its values."""
 
 _SAMPLE = 16_384
@@ -38,40 +43,49 @@ class Calls:
 
 
 def collect(
-    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterable[Feeds]
-) -> dict[str, Histogram]:
-    """Run a graph, with fed noise, on real inputs and return a histogram of each named tensor.
+    model: onnx.ModelProto,
+    tensors: Sequence[str],
+    channels: Sequence[str],
+    calls: Iterable[Feeds],
+) -> tuple[dict[str, Histogram], dict[str, Extremes]]:
+    """Run a graph, with fed noise, on real inputs and observe tensors.
 
     Extremes and an evenly strided sample are taken inside the graph, so memory depends neither on
     the number of calls nor on their lengths.
-    """
-    histograms = {name: Histogram() for name in tensors}
-    for values in _observe(model, tensors, _sample_values, calls):
-        for name, (low, high, total, sample) in values.items():
-            try:
-                # The runtime's extremes pass over NaN; a sum does not.
-                histograms[name].add(sample, float(low), float(total if np.isnan(total) else high))
-            except QuantizationError as error:
-                raise QuantizationError(f"tensor '{name}': {error}") from error
-    return histograms
 
-
-def collect_extremes(
-    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterable[Feeds]
-) -> dict[str, npt.NDArray[np.float64]]:
-    """Run a graph, with fed noise, on real inputs and return the extremes of each channel.
+    Args:
+        model: A graph in FP32.
+        tensors: Those of which a histogram is made.
+        channels: Those of shape (B, C, T) of which the extremes of each channel are taken.
+        calls: Inputs of the graph with fed noise.
 
     Returns:
-        For each named tensor (B, C, T) the smallest and largest value of each channel in each call,
-        shape (calls, 2, C).
+        Histograms, and extremes, by tensor.
     """
-    extremes: dict[str, list[npt.NDArray[np.float64]]] = {name: [] for name in tensors}
-    for values in _observe(model, tensors, _channel_extremes, calls):
-        for name, pair in values.items():
-            extremes[name].append(np.array(pair, np.float64))
-            if not np.isfinite(extremes[name][-1]).all():
-                raise QuantizationError(f"tensor '{name}': calibration met values not finite")
-    return {name: np.array(pairs) for name, pairs in extremes.items()}
+    histograms = {name: Histogram() for name in tensors}
+    extremes: dict[str, list[Extremes]] = {name: [] for name in channels}
+    watches: list[tuple[str, Watch]] = [(name, _sample_values) for name in tensors]
+    watches += [(name, _channel_extremes) for name in channels]
+    adds: list[Callable[..., None]] = [partial(_add_sample, histograms[name]) for name in tensors]
+    adds += [partial(_add_extremes, extremes[name]) for name in channels]
+    for observed in _observe(model, watches, calls):
+        for (name, _), add, values in zip(watches, adds, observed, strict=True):
+            try:
+                add(*values)
+            except QuantizationError as error:
+                raise QuantizationError(f"tensor '{name}': {error}") from error
+    return histograms, {name: np.array(pairs) for name, pairs in extremes.items()}
+
+
+def _add_sample(histogram: Histogram, low: Array, high: Array, total: Array, sample: Array) -> None:
+    # The runtime's extremes pass over NaN; a sum does not.
+    histogram.add(sample, float(low), float(total if np.isnan(total) else high))
+
+
+def _add_extremes(extremes: list[Extremes], low: Array, high: Array) -> None:
+    extremes.append(np.array([low, high], np.float64))
+    if not np.isfinite(extremes[-1]).all():
+        raise QuantizationError("calibration met values that are not finite")
 
 
 def collect_windows(
@@ -82,8 +96,8 @@ def collect_windows(
     def watch(tensor: Tensor) -> list[Tensor]:
         return [_middle(tensor, axes[tensor.name], frames)]
 
-    for values in _observe(model, list(axes), watch, calls):
-        yield {name: window for name, (window,) in values.items()}
+    for observed in _observe(model, [(name, watch) for name in axes], calls):
+        yield {name: window for name, (window,) in zip(axes, observed, strict=True)}
 
 
 def record_tensors(
@@ -113,19 +127,19 @@ def record_tensors(
 
 
 def _observe(
-    model: onnx.ModelProto, tensors: Sequence[str], watch: Watch, calls: Iterable[Feeds]
-) -> Iterator[dict[str, list[Any]]]:
-    """Run a graph with operators that watch tensors; yield what these return, by tensor."""
-    if not tensors:
+    model: onnx.ModelProto, watches: Sequence[tuple[str, Watch]], calls: Iterable[Feeds]
+) -> Iterator[list[list[Any]]]:
+    """Run a graph with operators that watch tensors; yield what each of them returns."""
+    if not watches:
         return
-    observed, outputs = _watched(model, tensors, watch)
+    observed, outputs = _watched(model, watches)
     session = open_session(observed, "the calibration graph", briefly=True)
     del observed  # the session has its own
-    wanted = [name for tensor in tensors for name in outputs[tensor]]
+    wanted = [name for several in outputs for name in several]
     runs = 0
     for feeds in calls:
         values_in_turn = iter(run_session(session, feeds, "the calibration graph", wanted))
-        values = {tensor: [next(values_in_turn) for _ in outputs[tensor]] for tensor in tensors}
+        values = [list(islice(values_in_turn, len(several))) for several in outputs]
         del values_in_turn
         yield values
         values.clear()  # the next run makes its own
@@ -135,19 +149,23 @@ def _observe(
 
 
 def _watched(
-    model: onnx.ModelProto, tensors: Sequence[str], watch: Watch
-) -> tuple[onnx.ModelProto, dict[str, list[str]]]:
-    """Return a copy with operators that watch tensors, and the outputs that belong to each."""
+    model: onnx.ModelProto, watches: Sequence[tuple[str, Watch]]
+) -> tuple[onnx.ModelProto, list[list[str]]]:
+    """Return a copy with operators that watch tensors, and the outputs of each of them."""
     graph, constants = Graph(feed_noise(model)), dict[tuple[str, bytes], str]()
-    outputs = dict[str, list[str]]()
+    positions = {name: index for index, node in enumerate(graph.nodes) for name in node.output}
+    outputs: list[list[str]] = [[] for _ in watches]
     # The runtime begins with the last output and goes back to what it needs. So the first tensor's
     # statistics stand last: each is taken, and its tensor freed, before the next tensor is made.
     # The other way around all tensors would be kept until the graph has run.
-    for index, tensor in reversed(list(enumerate(tensors))):
+    for index in sorted(
+        range(len(watches)), key=lambda i: positions.get(watches[i][0], -1), reverse=True
+    ):
+        tensor, watch = watches[index]
         watched = watch(Tensor(graph, f"{_PREFIX}{index}", tensor, constants))
-        outputs[tensor] = [statistic.name for statistic in watched]
-        graph.outputs += outputs[tensor]
-        graph.model.graph.output.extend(map(make_empty_tensor_value_info, outputs[tensor]))
+        outputs[index] = [statistic.name for statistic in watched]
+        graph.outputs += outputs[index]
+        graph.model.graph.output.extend(map(make_empty_tensor_value_info, outputs[index]))
     return graph.finish(), outputs
 
 

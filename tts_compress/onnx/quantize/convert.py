@@ -18,7 +18,7 @@ from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightF
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.blocks import add_height
-from tts_compress.onnx.quantize.collect import Calls, collect, collect_extremes
+from tts_compress.onnx.quantize.collect import Calls, Extremes, collect
 from tts_compress.onnx.quantize.decisions import (
     Decision,
     channel_outputs,
@@ -128,21 +128,31 @@ class Observed:
     """Those that GPTQ chose by."""
 
     def find_ranges(
-        self, tensors: Sequence[str], settings: Calibration, calls: Calls
+        self,
+        tensors: Sequence[str],
+        decisions: Sequence[Decision],
+        settings: Calibration,
+        calls: Calls,
     ) -> dict[str, Range]:
-        """Return the range of each tensor; the missing ones are observed in one pass."""
-        if missing := [name for name in tensors if name not in self.ranges]:
-            reported = counted(calls.feeds(), self.progress, "calibrate", calls.total)
-            seen = collect(self.graph.model, missing, reported)
-            self.ranges.update({name: choose_range(seen[name], settings) for name in missing})
-        return {name: self.ranges[name] for name in tensors}
+        """Return the range of each tensor, and find the codes of those rounded by channel.
 
-    def find_channels(self, decisions: Sequence[Decision], calls: Calls) -> None:
-        """Find the codes of tensors that decisions round by channel."""
-        tensors = tensors_by_channel(self.graph, channel_outputs(decisions))
-        if missing := [name for name in tensors if name not in self.by_channel]:
-            report_status(self.progress, STAGE, "ranges of channels")
-            self.by_channel.update(_codes_by_channel(self.graph.model, missing, calls.feeds()))
+        What is missing is observed in one pass.
+
+        Args:
+            tensors: Those with one range.
+            decisions: What is rounded by channel is known by them.
+            settings: The recipe's table.
+            calls: Inputs of the graph with fed noise.
+        """
+        channels = tensors_by_channel(self.graph, channel_outputs(decisions))
+        new = [name for name in tensors if name not in self.ranges]
+        new_channels = [name for name in channels if name not in self.by_channel]
+        if new or new_channels:
+            reported = counted(calls.feeds(), self.progress, "calibrate", calls.total)
+            seen, extremes = collect(self.graph.model, new, new_channels, reported)
+            self.ranges.update({name: choose_range(seen[name], settings) for name in new})
+            self.by_channel.update({name: _codes(pairs) for name, pairs in extremes.items()})
+        return {name: self.ranges[name] for name in tensors}
 
     def find_codes(self, decisions: Sequence[Decision], calls: Calls) -> dict[str, Chosen]:
         """Return the codes that GPTQ chooses for decisions, by the operator's output."""
@@ -200,8 +210,7 @@ def prepare_conversion(
             decisions = equalize_decided(graph, decisions, recipe, calls)
         tensors = observed_tensors(model, decisions, recipe.format)
         report_status(progress, STAGE, "calibrate")
-        ranges = observed.find_ranges(tensors, recipe.calibration, calls)
-        observed.find_channels(decisions, calls)
+        ranges = observed.find_ranges(tensors, decisions, recipe.calibration, calls)
         chosen = observed.find_codes([d for d in decisions if d.weights == Weights.INT4], calls)
     report_status(progress, STAGE, "convert and compare")
     return Conversion(
@@ -249,15 +258,10 @@ def equalize_decided(
     return follow_weights(graph, decisions)
 
 
-def _codes_by_channel(
-    model: onnx.ModelProto, tensors: Sequence[str], calls: Iterator[Feeds]
-) -> dict[str, ChannelCodes]:
-    """Return codes of tensors (B, C, T) with a range for each channel."""
-    codes = {}
-    for name, pairs in collect_extremes(model, tensors, calls).items():
-        low, high = pairs[:, 0].min(axis=0), pairs[:, 1].max(axis=0)
-        codes[name] = ChannelCodes.spanning(_HEADROOM * low, _HEADROOM * high)
-    return codes
+def _codes(extremes: Extremes) -> ChannelCodes:
+    """Return the codes of a tensor with a range for each channel."""
+    low, high = extremes[:, 0].min(axis=0), extremes[:, 1].max(axis=0)
+    return ChannelCodes.spanning(_HEADROOM * low, _HEADROOM * high)
 
 
 def with_chosen_codes(conversion: Conversion, calls: Calls, progress: Progress) -> Conversion:

@@ -20,7 +20,7 @@ import onnx
 from tts_compress.onnx.graph import Array, Graph, tensors_read
 from tts_compress.onnx.integer.region import is_normalized
 from tts_compress.onnx.modules import read_convolution
-from tts_compress.onnx.quantize.collect import collect_extremes
+from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.session import Feeds
 
 _CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -58,7 +58,7 @@ def equalize_channels(graph: Graph, coded: Sequence[str], calls: Iterator[Feeds]
     groups, ends = find_groups(graph), find_ends(graph, coded)
     joined = {tensor for group in groups for tensor in group.tensors}
     tensors = [tensor for tensor in coded if tensor in joined or tensor in ends]
-    extremes = collect_extremes(graph.model, tensors, islice(calls, _CALLS))
+    _, extremes = collect(graph.model, [], tensors, islice(calls, _CALLS))
     # A peak of one call hardly counts.
     peaks = {tensor: np.abs(pairs).max(1).mean(0) for tensor, pairs in extremes.items()}
     equalize(graph, groups, peaks)
