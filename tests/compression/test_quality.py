@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from time import sleep
 from typing import Any, cast
 
 import numpy as np
@@ -26,10 +27,11 @@ from tts_compress.compression.sound import (
     Speech,
     SpeechComparison,
     hear,
+    side_by_side,
     speech,
 )
 from tts_compress.compression.workbench import Job, Workbench
-from tts_compress.errors import SchemeError
+from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.onnx_model import varied
 from tts_compress.onnx.graph import copy_model, with_outputs
@@ -206,6 +208,39 @@ def test_what_another_seed_of_the_reference_does_as_well_is_no_damage() -> None:
     assert AudioComparison(speech, spoilt).judge(spoilt).moment == 0.0
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_samples_that_are_not_finite_use_any_bound_up(value: float) -> None:
+    """Each measure takes them for zeros, which in a pause are no damage."""
+    speech = [pause(make_speech())]
+    silent = int(np.argmin(np.abs(speech[0].samples)))
+    samples = speech[0].samples.copy()
+    samples[silent] = value
+    broken = [changed(speech[0], samples)]
+    comparison = AudioComparison(speech, speech)
+    assert comparison.judge(broken).share(0.5) == np.inf
+    assert comparison.energies(broken, 0.5) == (np.inf,) * 3
+    itself = AudioComparison(broken, broken)
+    assert itself.judge(broken).share(0.5) == 0.0
+
+
+def test_what_still_waits_when_an_error_leaves_is_not_begun() -> None:
+    begun = list[int]()
+
+    def work(number: int) -> None:
+        begun.append(number)
+        sleep(0.01)
+
+    def interrupted() -> None:
+        with side_by_side() as pool:
+            for number in range(1000):
+                pool.submit(work, number)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert len(begun) < 500
+
+
 def _second() -> Audio:
     speech = make_speech()
     return changed(speech, speech.samples[: speech.sample_rate])
@@ -255,6 +290,25 @@ def test_weights_that_durations_depend_on_stay_whole_where_16_bits_move_them(
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)
     weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
     assert weights == {Weights.FLOAT32}
+
+
+def test_16_bits_stay_where_nothing_could_be_compressed_without_them(
+    bench: Workbench, comparison: SpeechComparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a graph all of whose layers decide durations."""
+    measured = quality._measured
+
+    def without_real(bench: Workbench, comparison: SpeechComparison, recipe: Recipe) -> Any:
+        if recipe.component[0].weights == Weights.FLOAT32:
+            raise QuantizationError("the recipe compresses nothing in this model")
+        return measured(bench, comparison, recipe)
+
+    monkeypatch.setattr(SoundDamage, "is_elsewhere", property(lambda _: True))
+    monkeypatch.setattr(quality, "_measured", without_real)
+    _, (conversion, *_) = quality._exactly_timed(bench, comparison)
+    deciding = length_outputs(bench.base("qoperator"), bench.lengths)
+    weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
+    assert Weights.INT16 in weights
 
 
 @pytest.mark.parametrize(("most", "least", "largest"), [(3e-5, 0.1, 0.6), (1.0, 0.8, 1.0)])

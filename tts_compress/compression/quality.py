@@ -10,7 +10,8 @@ compared again, and made smaller or larger until it fits.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from math import inf, sqrt
@@ -20,11 +21,11 @@ import onnx
 from threadpoolctl import threadpool_limits
 
 from tts_compress.compression.sound import (
-    SIDE_BY_SIDE,
     DurationComparison,
     Energies,
     SoundDamage,
     SpeechComparison,
+    side_by_side,
     speech,
 )
 from tts_compress.compression.workbench import Job, Workbench
@@ -123,7 +124,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         report_status(job.progress, STAGE, "compare formats")
         whole, best = _exactly_timed(bench, comparison)
         options = _deciding_options(bench, comparison, whole, bound)
-        if best[2].share(bound) > _AIM:
+        if best[2].share(bound) > _MOST:
             options |= _options(bench, comparison, whole, bound, groups, job.progress)
         if options:
             best = _fit(bench, comparison, whole, bound, options)
@@ -159,11 +160,12 @@ def _exactly_timed(bench: Workbench, comparison: SpeechComparison) -> tuple[Reci
     in more texts than may move, weights stay in FP32.
     """
     deciding = _deciding(bench)
-    for weights in (Weights.INT16, Weights.FLOAT32):
-        whole = _with_rules(bench.recipe, _stored(deciding, weights))
-        tried = _measured(bench, comparison, whole)
-        if not (deciding and tried[2].is_elsewhere):
-            break
+    whole = _with_rules(bench.recipe, _stored(deciding, Weights.INT16))
+    tried = _measured(bench, comparison, whole)
+    if deciding and tried[2].is_elsewhere:
+        with suppress(QuantizationError):  # durations depend on every layer
+            real = _with_rules(bench.recipe, _stored(deciding, Weights.FLOAT32))
+            return real, _measured(bench, comparison, real)
     return whole, tried
 
 
@@ -196,7 +198,8 @@ def _fit(
         # Changes of durations do add up as energies: most texts show none of them.
         shared = *tried[2].shares(bound), sqrt(used[-1])
         for shares, energy, kind in zip(tries, used, shared, strict=True):
-            shares[max(energy, _LEAST_ENERGY)] = kind
+            shares.pop(key := max(energy, _LEAST_ENERGY), None)  # the latest stands last
+            shares[key] = kind
         budgets = list(map(next_budget, tries, budgets))
     if best is None:
         safest = _rules(several[-1] for several in options.values())
@@ -290,9 +293,12 @@ def _options(
     options: dict[str, list[Option]] = {}
 
     def damage(conversion: Conversion) -> Energies:
-        return comparison.energies(convert(conversion), bound)
+        try:
+            return comparison.energies(convert(conversion), bound)
+        except QuantizationError:
+            return inf, inf, inf  # the runtime has no such form of the group
 
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+    with side_by_side() as pool:
         for group in groups:
             tried[group.name] = {}
             plain = saved_ms[Activations.NONE][group.name]
@@ -352,8 +358,8 @@ def _deciding_options(
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
     merged = _merged(large, _DECIDING_GROUPS)
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        damages = pool.map(damage, [conversion(group.modules) for group in merged])
+    with side_by_side() as pool:
+        damages = list(pool.map(damage, [conversion(group.modules) for group in merged]))
     options = {}
     for group, energies in zip(merged, damages, strict=True):
         share = sum(shares[module] for module in group.modules)
@@ -467,14 +473,11 @@ def _rules_of(
     return (*rules, *stored)
 
 
-def _deciding(bench: Workbench) -> dict[str, list[Decision]]:
-    """Return the layers that durations depend on, by module."""
+def _deciding(bench: Workbench) -> list[str]:
+    """Return the modules with a layer that durations depend on."""
     deciding = length_outputs(bench.base(bench.recipe.format), bench.lengths)
-    modules: dict[str, list[Decision]] = {}
-    for decision in bench.decisions(bench.recipe):
-        if decision.output in deciding and decision.weight is not None:
-            modules.setdefault(decision.module, []).append(decision)
-    return modules
+    layers = (d for d in bench.decisions(bench.recipe) if d.weight is not None)
+    return list(dict.fromkeys(d.module for d in layers if d.output in deciding))
 
 
 def _with_rules(recipe: Recipe, rules: Sequence[Rule]) -> Recipe:

@@ -2,8 +2,9 @@
 
 import math
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -18,7 +19,7 @@ from tts_compress.models.base import GraphModel, OnnxGraph, Speaking
 from tts_compress.models.onnx_model import varied
 from tts_compress.models.speakers import speakers_in_turn
 from tts_compress.models.streaming import texts_in
-from tts_compress.numerics.damage import KINDS, Renderings, compare
+from tts_compress.numerics.damage import KINDS, Renderings, Sizes, compare
 from tts_compress.numerics.pauses import floor_noise, floor_rise
 from tts_compress.numerics.spectra import (
     compare_warped,
@@ -55,7 +56,7 @@ OTHER_SEED = 1000
 _FEW_TEXTS = 4
 """Texts that candidates of one group speak."""
 
-SIDE_BY_SIDE = min(os.cpu_count() or 1, 8)
+_SIDE_BY_SIDE = min(os.cpu_count() or 1, 8)
 """Texts, or candidates, that are spoken at a time, each with the memory of one call."""
 
 _RATE = 22_050
@@ -67,6 +68,16 @@ metric's."""
 
 _FLOOR_DB = 3.0
 """Rise of the floor of pauses in any octave above 500 Hz that is kept."""
+
+
+@contextmanager
+def side_by_side() -> Iterator[ThreadPoolExecutor]:
+    """Yield threads that speak and listen; what still waits when an error leaves is not begun."""
+    pool = ThreadPoolExecutor(_SIDE_BY_SIDE)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def energies(same_noise: float, pause_noise: float, moment: float, bound: float) -> Energies:
@@ -151,8 +162,11 @@ class AudioComparison:
 
     def judge(self, audios: Sequence[Audio]) -> SoundDamage:
         """Return the damage of a candidate's audio of the texts."""
-        pairs = list(zip(self._reference, audios, strict=True))
-        moved = sum(not same_timing(*pair) for pair in pairs)
+        moved = sum(not same_timing(*pair) for pair in zip(self._reference, audios, strict=True))
+        if self._is_broken(audios):
+            return SoundDamage(
+                distortion=inf, floor_db=inf, moved=moved, texts=self.texts, moment=inf
+            )
         return SoundDamage(
             distortion=_ratio(self._distance(audios) - self._own, self._unit),
             floor_db=self._floor(audios),
@@ -162,13 +176,15 @@ class AudioComparison:
         )
 
     def energies(self, audios: Sequence[Audio], bound: float) -> Energies:
-        """Return the energies of a group's damage alone; infinite where a length moved.
+        """Return the energies of a group's damage alone.
+
+        Infinite where a length moved, or samples are not finite.
 
         Args:
             audios: A candidate's, of the first texts, with the same noise.
             bound: Largest distortion.
         """
-        if not all(map(same_timing, self._reference, audios)):
+        if self._is_broken(audios) or not all(map(same_timing, self._reference, audios)):
             return inf, inf, inf
         noises = self.same_noise(audios), self.pause_noise(audios)
         return energies(*noises, self.spoilt(audios), bound)
@@ -204,11 +220,20 @@ class AudioComparison:
         sizes = [kind.size(Renderings(*pair))[0] for pair in pairs]
         return math.sqrt(float(np.mean(np.square(sizes)))) / kind.margin
 
+    def _is_broken(self, audios: Sequence[Audio]) -> bool:
+        """Return True if samples of a candidate are not finite where all of the reference's are."""
+        return any(
+            np.isfinite(before.samples).all() and not np.isfinite(after.samples).all()
+            for before, after in zip(self._reference, audios, strict=False)
+        )
+
     @cached_property
     def _usual(self) -> list[dict[str, float]]:
         """Damage of the reference with another seed, by text and kind."""
-        pairs = zip(self._reference, self._others, strict=True)
-        return [{kind: size for kind, (size, _) in compare(*pair).items()} for pair in pairs]
+        return [
+            {kind: size for kind, (size, _) in sizes.items()}
+            for sizes in _compared(self._reference, self._others)
+        ]
 
     def _worst(self, audios: Sequence[Audio]) -> float:
         """Return the damage of the worst moment beyond the usual, in margins of its kind.
@@ -216,18 +241,25 @@ class AudioComparison:
         The largest of independent sizes grows as the logarithm of their number, so that of more or
         fewer texts counts as that of six.
         """
+        texts = zip(self._reference, audios, self._usual, strict=True)
+        kept = [
+            (before, after, usual) for before, after, usual in texts if same_timing(before, after)
+        ]
+        damages = _compared([before for before, _, _ in kept], [after for _, after, _ in kept])
         shares = (
             (size - usual[name]) / KINDS[name].margin
-            for before, after, usual in zip(self._reference, audios, self._usual, strict=True)
-            if same_timing(before, after)
-            for name, (size, _) in compare(before, after).items()
+            for damage, (_, _, usual) in zip(damages, kept, strict=True)
+            for name, (size, _) in damage.items()
             if KINDS[name].margin  # a change of length has none
         )
         return max(0.0, max(shares, default=0.0)) * math.log1p(_FEW) / math.log1p(self.texts)
 
     def _distance(self, audios: Sequence[Audio]) -> float:
-        pairs = zip(audios, self._targets, strict=True)
-        return float(sum(compare_warped(spectrum(a), target).distance_db for a, target in pairs))
+        def distance(audio: Audio, target: Array) -> float:
+            return compare_warped(spectrum(audio), target).distance_db
+
+        with side_by_side() as pool:
+            return float(sum(pool.map(distance, audios, self._targets)))
 
     def _near_distances(self, audios: Sequence[Audio]) -> list[float]:
         distances = []
@@ -246,6 +278,12 @@ class AudioComparison:
             if same_timing(before, after)
         ]
         return max((rise for rise in rises if rise is not None), default=0.0)
+
+
+def _compared(reference: Sequence[Audio], audios: Sequence[Audio]) -> list[Sizes]:
+    """Return the damage of each text, by kind."""
+    with side_by_side() as pool:
+        return list(pool.map(compare, reference, audios))
 
 
 class DurationComparison:
@@ -338,7 +376,7 @@ class SpeechComparison:
         """Return the audio of all texts, several at a time."""
         say = self._speech.open(graph, seed)
         first = say(0)  # which opens the graph
-        with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        with side_by_side() as pool:
             return [first, *pool.map(say, range(1, self._speech.texts))]
 
 

@@ -389,7 +389,8 @@ class Workbench:
     def _convertible(self, recipe: Recipe) -> tuple[onnx.ModelProto, list[Decision]]:
         """Return the FP32 graph that a recipe converts, and what it does with each operator."""
         decisions = self.decisions(recipe)
-        if recipe.format != "qoperator" or not static_outputs(decisions):
+        summed = recipe.float_residuals and recipe.format == "qoperator"
+        if not (summed and static_outputs(decisions)):
             return self.base(recipe.format), decisions
         graph = Graph(copy_model(self.base(recipe.format)))
         make_residuals_float(graph, decisions, recipe)

@@ -13,6 +13,7 @@ from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
     Region,
     Sum,
+    add_in_pairs,
     channel_factors,
     find_region,
     make_residuals_float,
@@ -23,6 +24,7 @@ from tts_compress.onnx.rewrite.normalization import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
 
 __all__ = [
+    "add_in_pairs",
     "emit_integer",
     "make_residuals_float",
     "observed_tensors",
@@ -37,12 +39,16 @@ def emit_integer(
 ) -> None:
     """Compute convolutions, and the operators between them, on codes, and finish the graph.
 
+    Without any convolution the graph stays as it is.
+
     Args:
         graph: In FP32.
         convolutions: Outputs of those that become integer.
         ranges: Lowest and highest value of every tensor that `observed_tensors` names.
         weights: How the weights of convolutions are rounded.
     """
+    if not convolutions:
+        return
     region = find_region(graph, convolutions)
     emitter = Emitter(graph, ranges, weights)
     graph.require_opset(CONTRIB, 1)

@@ -134,6 +134,20 @@ def make_residuals_float(graph: Graph, convolutions: frozenset[str]) -> int:
     return replaced
 
 
+def add_in_pairs(graph: Graph) -> None:
+    """Compute sums by `Add`: in FP32 a `Sum` of three tensors takes as long as five of them.
+
+    A convolution in blocks of channels also takes over an `Add` behind it.
+    """
+    for node in [node for node in graph.nodes if node.op_type == "Sum" and len(node.input) > 1]:
+        graph.remove(node)
+        total, *others, last = node.input
+        for index, tensor in enumerate(others):
+            part, name = f"{node.output[0]}.part", f"{node.name}.{index}"
+            total = graph.make("Add", [total, tensor], part, name)
+        graph.add("Add", [total, last], node.output, node.name)
+
+
 def length_divisors(graph: Graph) -> dict[str, int]:
     """Return divisors of the lengths T of tensors (B, C, T), where one above 1 is known."""
     divisors: dict[str, int] = {}

@@ -1,8 +1,9 @@
 """Convolutions along time in the form of images, which runtimes compute in blocks of channels.
 
-onnxruntime's fast FP32 kernels (NCHWc: 16 channels side by side with AVX512 and on ARM64, 8 with
-AVX2) take two spatial axes; convolutions with one are unrolled and multiplied. With a height of
-one, 32 to 96 channels take 0.5 to 0.7 of their time.
+onnxruntime's fast FP32 kernels (NCHWc: 16 channels side by side with AVX512, 8 with AVX2) take two
+spatial axes; convolutions with one are unrolled and multiplied. With a height of one, 32 to 96
+channels take 0.5 to 0.7 of their time with AVX512, 24 to 96 channels 0.6 to 0.9 with AVX2. On ARM64
+onnxruntime 1.32 is built without these kernels, so the height changes nothing there.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,8 +17,9 @@ from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
-_BLOCK = 16
-"""Channels of the largest block; one that is not full is computed whole."""
+_BLOCK, _FEWEST = 8, 16
+"""Channels of the smallest block, and the fewest that are put in blocks. Blocks are computed whole:
+with AVX512, 24 channels take as long as 32, which is no longer than outside of blocks."""
 
 _BETWEEN = frozenset({"Add", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"})
 """Operators that take any height, most of them in blocks where all that they read is in blocks."""
@@ -61,7 +63,7 @@ def _is_faster(node: onnx.NodeProto, weight: Sequence[int]) -> bool:
     attributes = copy_attributes(node)
     return (
         node.op_type == "Conv"
-        and not any(channels % _BLOCK for channels in weight[:2])
+        and not any(channels % _BLOCK or channels < _FEWEST for channels in weight[:2])
         and weight[2] > 1
         and attributes.get("group", 1) == 1
         and attributes.get("auto_pad", b"NOTSET") == b"NOTSET"

@@ -322,6 +322,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
         integer.emit_integer(graph, conversion.static, conversion.ranges, conversion.codes)
         rounded = channel_outputs(decisions)
         emit_by_channel(graph, rounded, conversion.by_channel, conversion.codes)
+        integer.add_in_pairs(graph)
     else:
         levels = WIDE_LEVELS if conversion.form == "qdq16" else LEVELS
         ranges, codes = conversion.ranges, conversion.codes
