@@ -111,6 +111,8 @@ def added_clicks(reference: Wave, candidate: Wave, rate: int) -> Places:
     bends, before, after = (
         _bends(wave, rate) for wave in (candidate - reference, reference, candidate)
     )
+    if not len(before):
+        return []
     hidden_by = 10.0 ** (_BENDS_DB / 20.0) * _neighbours(after)
     floor = 0.05 * _root_mean_square(reference) + 1e-6
     nearby = np.lib.stride_tricks.sliding_window_view(np.pad(before, 2), 5).max(axis=1)
@@ -146,6 +148,8 @@ def added_holes(reference: Wave, candidate: Wave, rate: int) -> Places:
     little late.
     """
     levels, after = _fine_levels(reference, candidate, rate, steps=4)
+    if not len(levels):
+        return []
     softest = np.lib.stride_tricks.sliding_window_view(np.pad(levels, 1, "edge"), 3).min(axis=1)
     both = min(len(levels), len(after))
     loud = softest[:both] >= _LOUD_DB

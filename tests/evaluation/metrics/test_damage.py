@@ -75,6 +75,14 @@ def test_damage_that_the_reference_has_is_not_the_candidates(kind: str, plant: P
     assert not _has(kind, broken, clean)
 
 
+@pytest.mark.parametrize("rate", [8_000, 22_050])
+@pytest.mark.parametrize("length", [0, 1, 5, 50, 200])
+def test_the_shortest_sounds_are_compared(rate: int, length: int) -> None:
+    wave = np.random.default_rng(0).uniform(-0.3, 0.3, length).astype(np.float32)
+    sound = Audio(samples=wave, sample_rate=rate)
+    assert not _found(sound, sound)
+
+
 def test_the_place_of_the_damage_is_told() -> None:
     clean = make_speech()
     where = loudest(clean) / RATE
