@@ -68,6 +68,9 @@ class _Levels:
     octaves: _Array
     """Shape `[frames, octaves]`."""
 
+    powers: _Array
+    """Those of the octaves, not in dB."""
+
     speech: float
     """The level that others are relative to, a power."""
 
@@ -125,8 +128,8 @@ def floor_noise(
     levels = _levels(before, sample_rate, SILENT_DB)
     if levels is None or levels.quiet.sum() < _FEWEST:
         return None
-    added, floor = (_octaves(wave, sample_rate)[levels.quiet] for wave in (after - before, before))
-    least = levels.speech * 10.0 ** (SILENT_DB / 10.0)
+    added = _octaves(_powers(after - before, sample_rate), sample_rate)[levels.quiet]
+    floor, least = levels.powers[levels.quiet], levels.speech * 10.0 ** (SILENT_DB / 10.0)
     return float(np.quantile(added / np.maximum(floor, least), _HIGH, axis=0).max())
 
 
@@ -218,10 +221,11 @@ def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels 
     if not len(loud):
         return None
     speech = float(loud.mean())
-    octaves = _octaves(samples, sample_rate)
+    octaves = _octaves(power, sample_rate)
     return _Levels(
         total=10.0 * np.log10(total / speech + 1e-20),
         octaves=np.maximum(10.0 * np.log10(octaves / speech + 1e-20), silent_db),
+        powers=octaves,
         speech=speech,
     )
 
@@ -235,11 +239,11 @@ def _powers(samples: _Array, sample_rate: int) -> _Array:
     return np.asarray(np.square(spectrum.real) + np.square(spectrum.imag))
 
 
-def _octaves(samples: _Array, sample_rate: int) -> _Array:
-    """Return the power of frames by octave, shape `[frames, octaves]`."""
+def _octaves(power: _Array, sample_rate: int) -> _Array:
+    """Return the power of frames by octave, shape `[frames, octaves]`, of their spectrum."""
     window = round(_FRAME_S * sample_rate)
     starts = [int(edge * window / sample_rate) for edge in octave_edges(sample_rate)]
-    return np.asarray(np.add.reduceat(_powers(samples, sample_rate), starts, axis=1)[:, :-1])
+    return np.asarray(np.add.reduceat(power, starts, axis=1)[:, :-1])
 
 
 def octave_edges(sample_rate: int) -> list[float]:
