@@ -149,6 +149,17 @@ def test_the_place_is_in_a_pause() -> None:
     assert pauses[round((floors.at_s + 0.01) * _RATE)]
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_counts_as_zero(value: float) -> None:
+    wave, pauses = _speech(0)
+    places = np.flatnonzero(pauses)[::500]
+    broken, zeroed = wave.copy(), wave.copy()
+    broken[places], zeroed[places] = value, 0.0
+    for compared in (floor_noise, floor_rise):
+        assert compared(wave, broken, _RATE) == compared(wave, zeroed, _RATE)
+        assert compared(broken, wave, _RATE) == compared(zeroed, wave, _RATE)
+
+
 def test_each_spectrum_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
     real, taken = floors_of._powers, list[int]()
 

@@ -117,14 +117,14 @@ def floor_noise(
     `compare_floors`, a quarter of the quiet frames have as much or more.
 
     Args:
-        reference: Samples, shape `[samples]`.
-        candidate: Samples of the same length and timing.
+        reference: Samples, shape `[samples]`; what is not finite counts as zero.
+        candidate: Samples of the same length and timing, likewise.
         sample_rate: That of both, Hz.
 
     Returns:
         The share, in an octave above 500 Hz; None where the reference does not pause, or is silent.
     """
-    before, after = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
+    before, after = _finite(reference), _finite(candidate)
     levels = _levels(before, sample_rate, SILENT_DB)
     if levels is None or levels.quiet.sum() < _FEWEST:
         return None
@@ -211,7 +211,7 @@ def _brief_rises(rises: _Array, places: npt.NDArray[np.intp]) -> npt.NDArray[np.
 
 def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels | None:
     """Return the levels of frames; None for silence, for fewer than some frames, or below 2 kHz."""
-    samples = np.nan_to_num(np.asarray(wave, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    samples = _finite(wave)
     window, hop = round(_FRAME_S * sample_rate), round(_HOP_S * sample_rate)
     if len(samples) < window + _FEWEST * hop or sample_rate < 4.0 * _LOWEST_HZ:
         return None
@@ -228,6 +228,10 @@ def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels 
         powers=octaves,
         speech=speech,
     )
+
+
+def _finite(wave: npt.ArrayLike) -> _Array:
+    return np.nan_to_num(np.asarray(wave, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _powers(samples: _Array, sample_rate: int) -> _Array:
