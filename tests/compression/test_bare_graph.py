@@ -250,6 +250,21 @@ def test_compressed_graph_is_not_compressed_again(
             compress(spec, "int8", calibration=feeds)
 
 
+def test_noise_that_nobody_reads_changes_nothing(
+    vocoder: Path, feeds: Path, tmp_path: Path
+) -> None:
+    graph = onnx.load(vocoder)
+    graph.graph.node.append(make_node("RandomNormalLike", "mel", "idle"))
+    onnx.save(graph, tmp_path / "vocoder.onnx")
+    plain, idle = (
+        compress(f"onnx:{path}", "int8-static", calibration=feeds)
+        for path in (vocoder, tmp_path / "vocoder.onnx")
+    )
+    assert isinstance(plain, OnnxGraph)
+    assert isinstance(idle, OnnxGraph)
+    assert idle.graph() == plain.graph()
+
+
 @pytest.mark.parametrize("given", [None, "en", "feeds.toml"])
 def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
     with pytest.raises(RecipeError, match=r"bare graph, .* on arrays; .*give an \.npz"):

@@ -2,6 +2,7 @@
 
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -317,6 +318,20 @@ def test_static_ranges_come_from_the_batches() -> None:
     small = compress(linear, "int8-static", recipe=recipe, calibration=batches)
     found = small(_alone(-9.0, -1.0, 0.5, 2.0, 9.0)).flatten()
     torch.testing.assert_close(found, torch.tensor([-1.0, -1.0, 0.5, 2.0, 2.0]), atol=0.02, rtol=0)
+
+
+def test_no_more_batches_are_read_than_are_used() -> None:
+    recipe = find_recipe("module", "int8-static")
+    assert recipe.calibration is not None
+    used, read = recipe.calibration.utterances, list[int]()
+
+    def batches() -> Iterator[torch.Tensor]:
+        for number in range(used + 5):
+            read.append(number)
+            yield torch.ones(1, 64)
+
+    compress(nn.Linear(64, 64), "int8-static", calibration=batches())
+    assert len(read) == used
 
 
 class Tied(nn.Module):

@@ -7,7 +7,8 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.audio import read_wav
-from tts_compress.numerics.pauses import compare_floors, floor_rise, octave_edges
+from tts_compress.numerics import pauses as floors_of
+from tts_compress.numerics.pauses import compare_floors, floor_noise, floor_rise, octave_edges
 
 _RATE = 16_000
 _BANDS = [(500, 1000), (1000, 2000), (2000, 4000), (4000, 8000), (500, 8000)]
@@ -146,6 +147,32 @@ def test_the_place_is_in_a_pause() -> None:
     floors = compare_floors(wave, wave + _hiss(len(wave), (500, 8000), -50, 0), _RATE, aligned=True)
     assert floors is not None
     assert pauses[round((floors.at_s + 0.01) * _RATE)]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_counts_as_zero(value: float) -> None:
+    wave, pauses = _speech(0)
+    places = np.flatnonzero(pauses)[::500]
+    broken, zeroed = wave.copy(), wave.copy()
+    broken[places], zeroed[places] = value, 0.0
+    for compared in (floor_noise, floor_rise):
+        assert compared(wave, broken, _RATE) == compared(wave, zeroed, _RATE)
+        assert compared(broken, wave, _RATE) == compared(zeroed, wave, _RATE)
+
+
+def test_each_spectrum_is_taken_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, taken = floors_of._powers, list[int]()
+
+    def noted(samples: npt.NDArray[np.float64], rate: int) -> npt.NDArray[np.float64]:
+        taken.append(len(samples))
+        return real(samples, rate)
+
+    monkeypatch.setattr(floors_of, "_powers", noted)
+    wave, _ = _speech(0)
+    floor_rise(wave, 0.9 * wave, _RATE)
+    assert len(taken) == 2
+    floor_noise(wave, 0.9 * wave, _RATE)
+    assert len(taken) == 4
 
 
 def test_octaves_end_where_hearing_or_the_rate_does() -> None:

@@ -56,6 +56,32 @@ def test_every_operator_has_its_own_input() -> None:
     assert [y.item() for y in _run(fed, (1, 1, 1), **feeds)] == list(range(12))
 
 
+def test_operators_that_no_output_depends_on_have_no_input() -> None:
+    """Compressed graphs lack them, and could not be given their noise."""
+    graph = _random(*["RandomNormalLike"] * 4, "Bernoulli", "RandomNormalLike")
+    graph.graph.node[4].input[:] = ["x"]
+    graph.graph.node.append(make_node("Neg", "y3", "z"))
+    del graph.graph.output[3:5], graph.graph.output[0]
+    fed = feed_noise(graph)
+    assert len(noise_inputs([value.name for value in fed.graph.input])) == 3
+    values = {f"n{i}": np.full(1, i, np.float32) for i in range(3)}
+    assert [y.item() for y in _run(fed, (1, 1, 1), **values)] == [0, 1, 2]
+
+
+def test_operators_that_a_body_does_not_read_have_no_input() -> None:
+    nodes = [make_node("RandomNormalLike", "x", name) for name in ("idle", "noise")]
+    body = make_body(nodes, {}, {"noise": None})
+    graph = _random()
+    graph.graph.node.append(make_node("If", "c", "z", then_branch=body, else_branch=body))
+    graph.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
+    graph.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    names = [value.name for value in feed_noise(graph).graph.input]
+    assert len(noise_inputs(names)) == 3
+    del graph.graph.output[1]
+    names = [value.name for value in feed_noise(graph).graph.input]
+    assert len(noise_inputs(names)) == 1
+
+
 def test_original_is_not_changed() -> None:
     graph = _random()
     before = graph.SerializeToString()

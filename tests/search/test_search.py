@@ -14,6 +14,7 @@ from tts_compress.cli import main
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
+from tts_compress.recipes.recipe import find_recipe
 from tts_compress.search import measure
 from tts_compress.search import search as searching
 from tts_compress.search.measure import GraphComparison, MeasuredDamage, open_cost
@@ -130,6 +131,57 @@ def test_what_is_within_the_bound_on_damage_is_judged_by_its_cost(
     points += [_point(0.6, 0.1, floor_db=3.1), _point(0.7, 0.1, moment=0.51)]
     admitted = searching.Search._admitted(cast("Any", started), points, cast("Any", baseline))
     assert [point.cost for point in admitted] == costs
+
+
+class _Small:
+    """A voice that was compressed for the so many-th time."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def graph(self) -> None:
+        return None
+
+    def written(self, _: str) -> onnx.ModelProto:
+        return onnx.ModelProto()
+
+    def save(self, folder: Path, **_: Any) -> None:
+        folder.write_text(f"{self.number}", "utf-8")
+
+
+@pytest.mark.parametrize(("least", "chosen", "number"), [("int8", "int8", "1"), ("x", "2", "3")])
+def test_the_voice_that_was_judged_is_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, least: str, chosen: str, number: str
+) -> None:
+    """Compressed once more, formats that are chosen by time could be others."""
+    made = list[_Small]()
+
+    def compressed(*_: Any) -> _Small:
+        made.append(_Small(len(made) + 1))
+        return made[-1]
+
+    def evaluate(*given: Any, output: Path, **keywords: Any) -> Any:
+        rise = 0.3 if output.name in {least, "2"} else 0.7
+        judged = _judge(rise)(*given, output=output.with_name("x"), **keywords)
+        judged.headline().wer_interval = None
+        return judged
+
+    monkeypatch.setattr(searching, "evaluate", evaluate)
+    monkeypatch.setattr(searching.Search, "_compressed", compressed)
+    started: Any = object.__new__(searching.Search)
+    recipe = find_recipe("piper", "int8")
+    started._voice, started._folder = SimpleNamespace(spec="tiny"), tmp_path
+    started._options, started._recipe = SearchOptions(), recipe
+    started._space = SimpleNamespace(recipe=lambda _: recipe)
+    started._cost = lambda _: 2.0
+    started._comparison = SimpleNamespace(measure=lambda _: _point(0.0, 0.1).damage)
+    started._accepted = {}
+    points = [_point(cost, 0.1) for cost in (2.0, 3.0)]
+    result = started.judge(points)
+    assert result.chosen == chosen
+    assert (tmp_path / "voice").read_text("utf-8") == number
+    assert len(made) == 1 + len(result.judged)
+    assert len(started._accepted) == 1
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.recipes.recipe import Rule, find_recipe
-from tts_compress.search.measure import Estimator, GraphComparison
+from tts_compress.search.measure import Estimator, GraphComparison, MeasuredDamage
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import write_result
 from tts_compress.search.search import search
-from tts_compress.search.sensitivity import find_sensitivity
+from tts_compress.search.sensitivity import Experiment, find_sensitivity
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
 
@@ -38,6 +39,32 @@ def comparison(tiny: GraphModel, bench: Workbench) -> GraphComparison:
 def _only(bench: Workbench, pattern: str, **keys: Any) -> Any:
     rule = Rule.model_validate({"match": pattern, **keys}, strict=False)
     return bench.recipe.model_copy(update={"component": (rule,)})
+
+
+def test_the_whole_graph_is_serialized_once() -> None:
+    serialized = list[int]()
+
+    def serialize() -> bytes:
+        serialized.append(1)
+        return bytes(1000)
+
+    experiment: Any = object.__new__(Experiment)
+    experiment._base = SimpleNamespace(SerializeToString=serialize)
+    group = SimpleNamespace(name="dec", component="decoder", patterns=("dec.*",))
+    trial = SimpleNamespace(
+        group=group, format=SimpleNamespace(name="int8"), spared_bytes=7, decisions=()
+    )
+    damage = MeasuredDamage(
+        same_noise=0.0, duration_frames=0.0, distortion=0.0, floor_db=0.0, moment=0.0
+    )
+    times = SimpleNamespace(saved_ms=lambda *_: 0.0)
+    sizes = [None, 300, 400]
+    rows = [
+        experiment._row(trial, damage, None if size is None else (damage, size), times)
+        for size in sizes
+    ]
+    assert [row.saved_bytes for row in rows] == [7, 700, 600]
+    assert len(serialized) == 1
 
 
 def test_nothing_changed_is_no_damage(bench: Workbench, comparison: GraphComparison) -> None:

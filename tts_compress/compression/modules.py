@@ -4,6 +4,7 @@ import copy
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -216,7 +217,7 @@ def _batches(calibration: object, settings: Calibration) -> list[Any]:
             f"a bare module is calibrated on batches, not on {calibration!r:.80}; give "
             "calibration=[...]: tensors, tuples of arguments or dictionaries of them"
         )
-    batches = list(calibration)
+    batches = list(islice(calibration, settings.utterances))  # there may be no end of them
     if not batches:
         raise RecipeError("calibration holds no batch; give at least one")
     tensors = [tensor for batch in batches for tensor in _tensors(batch) if tensor.numel()]
@@ -224,4 +225,4 @@ def _batches(calibration: object, settings: Calibration) -> list[Any]:
         raise RecipeError(f"calibration holds no tensors, but {batches[0]!r:.80}; give some")
     if not any(tensor.any() for tensor in tensors):
         raise RecipeError("calibration is all zeros, which shows no ranges; give real inputs")
-    return batches[: settings.utterances]
+    return batches

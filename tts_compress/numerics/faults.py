@@ -10,6 +10,7 @@ any place and of any length, is a run of frames of one side beside a single fram
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -111,6 +112,8 @@ def added_clicks(reference: Wave, candidate: Wave, rate: int) -> Places:
     bends, before, after = (
         _bends(wave, rate) for wave in (candidate - reference, reference, candidate)
     )
+    if not len(before):
+        return []
     hidden_by = 10.0 ** (_BENDS_DB / 20.0) * _neighbours(after)
     floor = 0.05 * _root_mean_square(reference) + 1e-6
     nearby = np.lib.stride_tricks.sliding_window_view(np.pad(before, 2), 5).max(axis=1)
@@ -146,6 +149,8 @@ def added_holes(reference: Wave, candidate: Wave, rate: int) -> Places:
     little late.
     """
     levels, after = _fine_levels(reference, candidate, rate, steps=4)
+    if not len(levels):
+        return []
     softest = np.lib.stride_tricks.sliding_window_view(np.pad(levels, 1, "edge"), 3).min(axis=1)
     both = min(len(levels), len(after))
     loud = softest[:both] >= _LOUD_DB
@@ -303,12 +308,9 @@ class Gap:
     """True if both sides have no sound in common behind it."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Alignment:
     """Frames of a reference and of a candidate that belong together."""
-
-    path: npt.NDArray[np.intp]
-    """Frames of both, shape `[cells, 2]`; steps of 0 or 1."""
 
     levels: tuple[_Array, _Array]
     """Level of each frame relative to the reference's speech, dB."""
@@ -317,6 +319,12 @@ class Alignment:
     """Log-mel spectra, shape `[frames, 80]`, dB."""
 
     hop_s: float
+
+    @cached_property
+    def path(self) -> npt.NDArray[np.intp]:
+        """Frames of both, shape `[cells, 2]`; steps of 0 or 1."""
+        before, after = self.spectra
+        return np.array(align(_distances(before, after), [0] * len(before)), np.intp)
 
     def gap(self, side: Literal["reference", "candidate"]) -> Gap:
         """Return the longest stretch of sound that one side has and the other lacks."""
@@ -394,12 +402,11 @@ def align_audio(reference: Audio, candidate: Audio) -> Alignment:
     while len(spectra[0]) * len(spectra[1]) > _MOST_CELLS * stride**2:
         stride += 1
     spectra = [spectrum[::stride] for spectrum in spectra]
-    path = np.array(align(_distances(*spectra), [0] * len(spectra[0])), np.intp)
     levels = [_frame_powers(audio, len(s), stride) for audio, s in zip(sides, spectra, strict=True)]
     loud = levels[0][levels[0] > 0.1 * levels[0].mean()]
     speech = float(loud.mean()) if len(loud) else 1.0
     before, after = (10.0 * np.log10(level / speech + 1e-20) for level in levels)
-    return Alignment(path, (before, after), (spectra[0], spectra[1]), hop_s * stride)
+    return Alignment((before, after), (spectra[0], spectra[1]), hop_s * stride)
 
 
 def _in_ranges(spectrum: _Array) -> _Array:

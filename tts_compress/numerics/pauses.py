@@ -68,6 +68,9 @@ class _Levels:
     octaves: _Array
     """Shape `[frames, octaves]`."""
 
+    powers: _Array
+    """Those of the octaves, not in dB."""
+
     speech: float
     """The level that others are relative to, a power."""
 
@@ -114,19 +117,19 @@ def floor_noise(
     `compare_floors`, a quarter of the quiet frames have as much or more.
 
     Args:
-        reference: Samples, shape `[samples]`.
-        candidate: Samples of the same length and timing.
+        reference: Samples, shape `[samples]`; what is not finite counts as zero.
+        candidate: Samples of the same length and timing, likewise.
         sample_rate: That of both, Hz.
 
     Returns:
         The share, in an octave above 500 Hz; None where the reference does not pause, or is silent.
     """
-    before, after = np.asarray(reference, np.float64), np.asarray(candidate, np.float64)
+    before, after = _finite(reference), _finite(candidate)
     levels = _levels(before, sample_rate, SILENT_DB)
     if levels is None or levels.quiet.sum() < _FEWEST:
         return None
-    added, floor = (_octaves(wave, sample_rate)[levels.quiet] for wave in (after - before, before))
-    least = levels.speech * 10.0 ** (SILENT_DB / 10.0)
+    added = _octaves(_powers(after - before, sample_rate), sample_rate)[levels.quiet]
+    floor, least = levels.powers[levels.quiet], levels.speech * 10.0 ** (SILENT_DB / 10.0)
     return float(np.quantile(added / np.maximum(floor, least), _HIGH, axis=0).max())
 
 
@@ -208,7 +211,7 @@ def _brief_rises(rises: _Array, places: npt.NDArray[np.intp]) -> npt.NDArray[np.
 
 def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels | None:
     """Return the levels of frames; None for silence, for fewer than some frames, or below 2 kHz."""
-    samples = np.nan_to_num(np.asarray(wave, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
+    samples = _finite(wave)
     window, hop = round(_FRAME_S * sample_rate), round(_HOP_S * sample_rate)
     if len(samples) < window + _FEWEST * hop or sample_rate < 4.0 * _LOWEST_HZ:
         return None
@@ -218,12 +221,17 @@ def _levels(wave: npt.ArrayLike, sample_rate: int, silent_db: float) -> _Levels 
     if not len(loud):
         return None
     speech = float(loud.mean())
-    octaves = _octaves(samples, sample_rate)
+    octaves = _octaves(power, sample_rate)
     return _Levels(
         total=10.0 * np.log10(total / speech + 1e-20),
         octaves=np.maximum(10.0 * np.log10(octaves / speech + 1e-20), silent_db),
+        powers=octaves,
         speech=speech,
     )
+
+
+def _finite(wave: npt.ArrayLike) -> _Array:
+    return np.nan_to_num(np.asarray(wave, np.float64), nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def _powers(samples: _Array, sample_rate: int) -> _Array:
@@ -235,11 +243,11 @@ def _powers(samples: _Array, sample_rate: int) -> _Array:
     return np.asarray(np.square(spectrum.real) + np.square(spectrum.imag))
 
 
-def _octaves(samples: _Array, sample_rate: int) -> _Array:
-    """Return the power of frames by octave, shape `[frames, octaves]`."""
+def _octaves(power: _Array, sample_rate: int) -> _Array:
+    """Return the power of frames by octave, shape `[frames, octaves]`, of their spectrum."""
     window = round(_FRAME_S * sample_rate)
     starts = [int(edge * window / sample_rate) for edge in octave_edges(sample_rate)]
-    return np.asarray(np.add.reduceat(_powers(samples, sample_rate), starts, axis=1)[:, :-1])
+    return np.asarray(np.add.reduceat(power, starts, axis=1)[:, :-1])
 
 
 def octave_edges(sample_rate: int) -> list[float]:

@@ -70,23 +70,19 @@ class _Draw:
 
 
 def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which every normal or uniform random operator reads a new input.
+    """Return a copy in which each normal or uniform random operator that is read has a new input.
 
     The values of an input of shape `[NOISE_LENGTH]` fill a tensor `[B, ..., T]` time step by time
     step, so that a graph with other durations still gets equal noise at equal times. In a loop each
     iteration reads on where the last one stopped. Inputs are numbered so that a compressed copy,
-    whose operators may stand in another order, has the same ones.
+    whose operators may stand in another order, and which lacks those that no output depends on, has
+    the same ones.
     """
     fed = copy_model(model)
     _state_training(fed)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
         fed = inline_functions(fed)
-    draws = [
-        _Draw(node=node, around=around)
-        for graph, around in nested_graphs(fed.graph)
-        for node in graph.node
-        if _draws(node)
-    ]
+    draws = _read_draws(fed.graph) if any(map(_draws, nested_nodes(fed.graph.node))) else []
     for draw in draws:
         _check(draw)
     if not draws:
@@ -145,6 +141,21 @@ def _draws(node: onnx.NodeProto) -> bool:
     """Return True if an operator is random; Dropout is random only in training."""
     trains = node.op_type == "Dropout" and len(node.input) > 2 and bool(node.input[2])
     return node.op_type in _FED | _REFUSED or trains
+
+
+def _read_draws(graph: onnx.GraphProto) -> list[_Draw]:
+    """Return the random operators that an output depends on; runtimes leave out the others."""
+    draws, read = [], dict[int, onnx.NodeProto]()  # which keeps the operators, and so their ids
+    for part, around in nested_graphs(graph):
+        makers = {name: node for node in part.node for name in node.output if name}
+        outputs = [value.name for value in part.output]
+        read |= {id(node): node for node in ancestors(makers, outputs)}
+        draws += [
+            _Draw(node=node, around=around)
+            for node in part.node
+            if _draws(node) and all(id(outer) in read for outer in (*around, node))
+        ]
+    return draws
 
 
 def _check(draw: _Draw) -> None:

@@ -259,6 +259,8 @@ class Search:
             formats[trial.group.name] = (*formats.get(trial.group.name, ()), trial.format)
         groups = dict.fromkeys(trial.group for trial in experiment.trials)
         self._space = Space(base=self._recipe, groups=tuple(groups), formats=formats)
+        self._accepted: dict[str, GraphModel] = {}
+        """The voices that were within the bound, by their names: the baseline and one choice."""
 
     def explore(self) -> list[Point]:
         """Measure choices on the short texts."""
@@ -291,7 +293,7 @@ class Search:
         accepted = [voice for voice in [*judged, baseline] if self._accepts(voice)]
         chosen = min(accepted, key=lambda voice: voice.cost, default=None)
         if chosen is not None:
-            self._write_chosen(chosen.choice)
+            self._write_chosen(chosen)
         result = SearchResult(
             model=self._voice.spec,
             objective=options.objective,
@@ -369,6 +371,8 @@ class Search:
             words=judge_words(rise, interval, self._bound(evaluation)),
             report=f"judged/{name}",
         )
+        if self._accepts(judged):
+            self._accepted[name] = small
         return judged, evaluation
 
     def _compressed(self, recipe: Recipe) -> GraphModel:
@@ -394,7 +398,8 @@ class Search:
         not_excluded = judged.words == "not excluded" and not self._options.strict
         return judged.words == "kept" or not_excluded
 
-    def _write_chosen(self, choice: Choice | None) -> None:
-        recipe = self._recipe if choice is None else self._space.recipe(choice)
+    def _write_chosen(self, chosen: Judged) -> None:
+        """Write the voice that was judged: formats chosen by time may differ the next time."""
+        recipe = self._recipe if chosen.choice is None else self._space.recipe(chosen.choice)
         write_text_atomically(self._folder / RECIPE_NAME, recipe_toml(recipe))
-        self._compressed(recipe).save(self._folder / VOICE, force=True)
+        self._accepted[chosen.name].save(self._folder / VOICE, force=True)

@@ -218,7 +218,7 @@ class Experiment:
             texts=self._texts,
             seed=self._options.seed,
             environment=describe_environment(),
-            reference_bytes=len(self._base.SerializeToString()),
+            reference_bytes=self._reference_bytes,
             reference_ms=sum(times.reference.values()),
             prediction=_prediction(rows),
             rows=tuple(rows),
@@ -237,6 +237,10 @@ class Experiment:
         }
         profile = partial(profile_formats, self.bench, self.comparison.feeds, groups, rules)
         return self._stored(_Stored[Times], stated, profile)
+
+    @cached_property
+    def _reference_bytes(self) -> int:
+        return len(self._base.SerializeToString())
 
     @cached_property
     def _estimator(self) -> Estimator:
@@ -296,7 +300,7 @@ class Experiment:
     ) -> Row:
         saved = trial.spared_bytes
         if measured is not None:
-            saved = len(self._base.SerializeToString()) - measured[1]
+            saved = self._reference_bytes - measured[1]
         return Row(
             group=trial.group.name,
             component=trial.group.component,

@@ -36,6 +36,7 @@ from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.numerics import faults
 from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.faults import added_clicks
 
@@ -73,6 +74,23 @@ def test_damage_that_the_reference_has_is_not_the_candidates(kind: str, plant: P
     moved = changed(broken, np.concatenate((1e-4 * make_speech(3).samples, broken.samples)))
     assert not _has(kind, broken, moved)
     assert not _has(kind, broken, clean)
+
+
+@pytest.mark.parametrize("rate", [8_000, 22_050])
+@pytest.mark.parametrize("length", [0, 1, 5, 50, 200])
+def test_the_shortest_sounds_are_compared(rate: int, length: int) -> None:
+    wave = np.random.default_rng(0).uniform(-0.3, 0.3, length).astype(np.float32)
+    sound = Audio(samples=wave, sample_rate=rate)
+    assert not _found(sound, sound)
+
+
+def test_sounds_are_aligned_only_for_what_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clean = make_speech()
+    both = Renderings(clean, changed(clean, 0.9 * clean.samples))
+    with monkeypatch.context() as patched:
+        patched.setattr(faults, "align", None)
+        assert KINDS["spoilt"].size(both)[0] == pytest.approx(0.0, abs=0.2)
+    assert KINDS["level"].size(both)[0] == pytest.approx(0.9, abs=0.1)
 
 
 def test_the_place_of_the_damage_is_told() -> None:
