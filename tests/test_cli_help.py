@@ -97,6 +97,7 @@ def test_no_argument_prints_the_help_as_an_error_of_use(
         ("qat m --output o --without-gain maybe", "(choose from 'keep', 'fail')"),
         ("evaluate a b --output o --seeds x", "--seeds: invalid int value: 'x'"),
         ("evaluate a b --output o --work x\0", "is no path"),
+        ("export demo --output o --stream --fixed 64", "not allowed with argument --stream"),
     ],
 )
 def test_a_wrong_word_is_refused_and_a_near_miss_is_told_what_was_meant(

@@ -175,6 +175,21 @@ def test_import_loads_nothing_heavy(module: str, heavy: set[str]) -> None:
     assert not run.stdout.split()
 
 
+def test_compression_imports_only_core_dependencies() -> None:
+    """`threadpoolctl` came with the extra `evaluate` alone, and without it nothing compressed."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    core = {re.split(r"[<>=\s]", line)[0] for line in project["dependencies"]}
+    for module in _modules(PACKAGE / "compression"):
+        found = set()
+        for node in _tree(module).body:
+            if isinstance(node, ast.Import):
+                found |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(str(node.module).split(".")[0])
+        if "torch" not in found:  # modules for systems in torch are imported by need
+            assert found - sys.stdlib_module_names - {"tts_compress"} <= core, module
+
+
 def test_public_names_resolve() -> None:
     assert len(set(tts_compress.__all__)) == len(tts_compress.__all__)
     for name in tts_compress.__all__:

@@ -173,8 +173,8 @@ def test_what_only_documents_decide_is_said_so(
 ) -> None:
     assert main(["check", str(tiny_path), "--runtime", "coreml"]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "plays by its documentation" in said
-    assert "onnxruntime computes them" in said
+    assert "plays, according to its documentation" in said
+    assert "of them, which onnxruntime computes: " in said
     assert main(["check", str(tiny_path), "--runtime", "all", "--json"]) == 1
     verdicts = {v["runtime"]: v for v in json.loads(capsys.readouterr().out)["runtimes"]}
     refusing = {name for name, verdict in verdicts.items() if not verdict["plays"]}

@@ -383,7 +383,7 @@ def test_the_page_begins_with_name_date_and_gates(altered: Altered) -> None:
     assert f"<title>{title}</title>" in page
     assert "Evaluation of a compressed voice, 2026-11-23" in page
     assert "Judged by the gates default: " in page
-    assert "gates failed; allowed: what the word error rate rose by" in page
+    assert "gates failed; allowed: upper bound of the rise of the word error rate" in page
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -217,7 +217,7 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
 def test_what_words_may_lose_is_said_with_the_verdict(evaluation: Evaluation) -> None:
     """The limit of `default` stood in a comment of its file alone."""
     said = conclusion(judge(evaluation, read_gates("default")))
-    assert "gates failed; allowed: what the word error rate rose by at most" in said
+    assert "gates failed; allowed: upper bound of the rise of the word error rate" in said
     assert said.endswith("(wer.bound), at most +8.0 points")
     assert escape(said) in render_verdicts(evaluation, [judge(evaluation, read_gates("default"))])
 

@@ -114,7 +114,7 @@ def test_what_a_reader_must_know_is_said(
     [
         (
             {"floors.recognizer.interval": (-0.02, 0.02), "wer.interval": (0.001, 0.009)},
-            "what compression did lies within",
+            "the change by compression lies within that interval",
         ),
         (
             {"floors.other_seeds.interval": (-0.071, -0.005), "floors.other_seeds.delta": -0.033},

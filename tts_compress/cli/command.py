@@ -278,7 +278,10 @@ def streaming(model: Model) -> OnnxVoice:
     from tts_compress.models.onnx_voice import OnnxVoice
 
     if not isinstance(model, OnnxVoice):
-        raise ModelError(f"'{model.spec}' is no voice of ONNX graphs, and only these stream")
+        raise ModelError(
+            f"'{model.spec}' is no voice of ONNX graphs; give a voice's .onnx, or an artifact "
+            "of one"
+        )
     return model
 
 
@@ -307,7 +310,8 @@ def damage_heard(model: Model, small: Model, seed: int) -> SoundDamage | None:
         return None
     if damage.is_audible:
         tell(
-            "damage can be heard: `--scheme int8 --quality good` keeps distortion, here "
-            f"{damage.distortion:.2f}, below 0.5 and the noise of pauses within 3 dB"
+            f"damage can be heard: distortion is {damage.distortion:.2f}, and the noise of pauses "
+            f"changes by {damage.floor_db:+.1f} dB; `--scheme int8 --quality good` keeps them "
+            "below 0.5 and 3 dB"
         )
     return damage

@@ -41,7 +41,7 @@ COMMAND = Command(
     ),
     Option(
         "--texts FILE",
-        "of --audio: names and texts as TSV, JSON lines, TOML or a list of seed-tts-eval",
+        "with --audio: names and texts as TSV, JSON lines, TOML or a list of seed-tts-eval",
         type=path,
     ),
     Option(
@@ -72,7 +72,9 @@ def run(options: Namespace) -> Output:
     if options.candidate is None or options.output is None:
         raise EvaluationError("give REFERENCE, CANDIDATE and --output DIR, or --plan POINTS")
     if options.audio != (options.texts is not None) or (options.port and not options.audio):
-        raise EvaluationError("--audio needs --texts FILE, and --texts and --port are of --audio")
+        raise EvaluationError(
+            "give --texts FILE with --audio; --texts and --port are only for --audio"
+        )
     from tts_compress.terminal import progress_bars
 
     check_unused(options, "report.json", "report")

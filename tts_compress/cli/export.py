@@ -1,4 +1,4 @@
-"""Write a torch system's ONNX graphs, or an ONNX voice in stages that stream.
+"""Write a torch system's ONNX graphs, or an ONNX voice in stages or in fixed sizes.
 
 Examples:
     export out/demo-int8 --stream --output out/demo-stream
@@ -19,8 +19,8 @@ COMMAND = Command(
     __doc__,
     Option(
         "model",
-        "'f5-tts:…', 'gpt-sovits:…' or 'parler-tts:…', not compressed; with --stream or --web any "
-        "ONNX voice",
+        "'f5-tts:…', 'gpt-sovits:…' or 'parler-tts:…', not compressed; with --stream, --web "
+        "or --fixed any ONNX voice",
     ),
     required_output("--output DIR", "new directory"),
     Option(
@@ -29,11 +29,13 @@ COMMAND = Command(
         "for `quantize onnx:GRAPH --calibration GRAPH.npz`; of GPT-SoVITS the phonemes, as "
         "`calibration.toml`",
     ),
-    Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
-    Option("--web", "the same for examples/web; a voice that cannot stream is a single stage"),
-    Option(
-        "--fixed FRAMES",
-        "write an ONNX voice and, in `fixed/`, graphs of fixed sizes for NPUs: 64,128,256",
+    (
+        Option("--stream", "write an ONNX voice and, in `stream/`, its graph in stages"),
+        Option("--web", "the same for examples/web; a voice that cannot stream is a single stage"),
+        Option(
+            "--fixed FRAMES",
+            "write an ONNX voice and, in `fixed/`, graphs of fixed sizes for NPUs: 64,128,256",
+        ),
     ),
     Option("--force", "replace what is there"),
 )
@@ -58,7 +60,10 @@ def run(options: Namespace) -> Output:
         voice = streaming(model)
         return _written(export_fixed(voice, options.output, _sizes(options), force=options.force))
     if not isinstance(model, TorchModel):
-        raise ModelError(f"'{options.model}' is an ONNX graph already; export takes torch systems")
+        raise ModelError(
+            f"'{options.model}' is an ONNX graph already; give --stream, --web or --fixed for a "
+            "voice, or a system in torch"
+        )
     from tts_compress.export import export, record_feeds
 
     texts = read_calibration_set(options.feeds).texts[:8] if options.feeds else ()

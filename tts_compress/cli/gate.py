@@ -1,12 +1,12 @@
 """Pass or fail a report; exits 1 when it fails.
 
 `default` and `strict` judge quality (words, fidelity, durations, health, damage), which is the same
-on a busy machine; `cost` judges size and speed. Gates on words fail where the recognizer mishears
-more than half of the reference's own: nothing was judged then. `default` lets the word error rate
-rise by up to eight points, rare losses included, for suites as short as en-quick; `words-2` by
-two and `strict` by half a point, for en-full. `sound` is `default` without words, for languages
-that no recognizer at hand understands. `autoregressive` is for language models, whose timing is not
-shared. `regression` judges what changed since the report of --against.
+on a busy machine; `cost` judges size, speed, memory and the first sound. Gates on words fail where
+the recognizer mishears more than half of the reference's own: nothing was judged then. `default`
+lets the word error rate rise by up to eight points, rare losses included, for suites as short as
+en-quick; `words-2` by two and `strict` by half a point, for en-full. `sound` is `default` without
+words, for languages that no recognizer at hand understands. `autoregressive` is for language
+models, whose timing is not shared. `regression` judges what changed since the report of --against.
 
 Examples:
     gate out/report
@@ -40,7 +40,7 @@ COMMAND = Command(
     Option(
         "--against REPORT",
         "an earlier report.json of the same suite, seeds and recognizer: also fail what is "
-        "worse for certain (the gates `regression`, unless --gates names some of that kind)",
+        "certainly worse, by the gates `regression` unless --gates names others of that kind",
         type=path,
     ),
     Option(

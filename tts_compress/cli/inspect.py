@@ -59,7 +59,7 @@ def _shares(model: Model, *, wanted: bool | None) -> dict[str, float] | None:
     if wanted is False or (wanted is None and not can_be_timed(model)):
         return None
     if wanted is None and not is_quick(model):
-        tell("components are not timed, for a model of this size takes long; --time does it")
+        tell("components are not timed, because a model of this size takes long; --time times them")
         return None
     tell("the model speaks twice to time its components; --no-time leaves that out")
     try:

@@ -47,7 +47,6 @@ COMMAND = Command(
     ),
     *PROMPT,
     Option("--force", "replace an existing artifact"),
-    failed="with --without-gain fail: no gain by training",
     resumes=True,
 )
 

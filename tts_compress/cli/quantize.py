@@ -247,9 +247,9 @@ def _speed(model: Model, small: Model, quality: str, options: Namespace) -> floa
         return None
     if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
         tell(
-            f"nothing within quality {quality!r} is {_WORTHWHILE} times as fast as the "
-            f"original; this is the fastest there is ({ratio:.2f}): `--quality fast` is faster "
-            "and damages more, and `tts-compress qat` trains it"
+            f"within quality {quality!r} no choice of formats is {_WORTHWHILE} times as fast as "
+            f"the original; the best is {ratio:.2f} times: `--quality fast` is faster, but damages "
+            "the sound more, and `tts-compress qat` can train some of that damage away"
         )
     elif ratio is not None and ratio < _SLOWER:
         tell(

@@ -1,4 +1,4 @@
-"""List what can be done to which family.
+"""List the compression schemes of each family of models.
 
 Examples:
     schemes

@@ -37,7 +37,12 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     __doc__,
-    Option("plan", "the plan; 'merge' ends shares", nargs="+", metavar="[merge] PLAN.toml"),
+    Option(
+        "plan",
+        "the plan; 'merge' writes the page when all shares are done",
+        nargs="+",
+        metavar="[merge] PLAN.toml",
+    ),
     Option("--executor NAME", "what does it: processes of this machine, or ray", default="local"),
     Option("--workers N", "units at a time (all processors)", type=int),
     Option("--shard K/N", "do only this share of the units"),

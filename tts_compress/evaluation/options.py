@@ -90,7 +90,8 @@ class EvaluationOptions:
     port: Path | None = option(
         None,
         "--port DIR",
-        "of recordings: those of the original in the candidate's runtime, to tell what that did",
+        "with --audio: folder of the original's recordings from the candidate's runtime, to "
+        "separate the runtime's effect from compression's",
     )
     """Recordings of the original's weights in the candidate's runtime, where recordings are judged:
     what that runtime did is told apart from what compression did."""

@@ -271,7 +271,9 @@ def judge(
         models: Reference and candidate; None for recordings, which have no cost and no tokens.
     """
     if models is not None and options.port is not None:
-        raise EvaluationError("`port` tells recordings apart; models have `blame`")
+        raise EvaluationError(
+            "`port` is only for recordings; for models, `blame` finds the part that did the damage"
+        )
     # First, so that a wrong setting fails before anything is spoken.
     measures = find_analyzers(options)
     suite, store = pairs.suite, pairs.store

@@ -318,7 +318,7 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
 
 def verdict_lines(verdict: RuntimeVerdict) -> list[RenderableType]:
     """Return a verdict as lines for a terminal."""
-    evidence = " by its documentation" if verdict.evidence == "documentation" else ""
+    evidence = ", according to its documentation" if verdict.evidence == "documentation" else ""
     head = f"{verdict.runtime} {verdict.release}: "
     head += f"plays{evidence}" if verdict.plays else f"does not play{evidence}"
     if verdict.plays and verdict.since not in (None, verdict.release):
@@ -335,7 +335,7 @@ def verdict_lines(verdict: RuntimeVerdict) -> list[RenderableType]:
         count = sum(verdict.on_fallback.values())
         more = ", …" if len(most) > _NAMED else ""
         lines.append(
-            f"  {count:,} of them it lacks, {verdict.fallback} computes them: {names}{more}"
+            f"  it lacks {count:,} of them, which {verdict.fallback} computes: {names}{more}"
         )
     return [*lines, *([f"  {verdict.advice}"] if verdict.advice else [])]
 
@@ -375,7 +375,10 @@ def _problems(needs: Sequence[_Needs], runtime: RuntimeRelease, family: str) -> 
     """Yield sentences on what keeps a model from playing, besides operators."""
     opset, ir = max(need.opset for need in needs), max(need.ir for need in needs)
     if runtime.opset is not None and opset > runtime.opset:
-        yield f"the graph has opset {opset}, and it opens up to {runtime.opset}; export it so"
+        yield (
+            f"the graph has opset {opset}, and it opens up to {runtime.opset}; export the graph "
+            f"with opset {runtime.opset} or lower"
+        )
     if runtime.ir is not None and ir > runtime.ir:
         yield f"the graph has IR version {ir}, and it opens up to {runtime.ir}"
     sizes = [name for need in needs for name in need.open_sizes]

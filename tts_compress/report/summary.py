@@ -132,8 +132,8 @@ def notes(evaluation: Evaluation) -> list[str]:
         remarks.append(
             "An inaudible change to the reference's own audio moves the word error rate by "
             f"{formatting.points(floors.recognizer.delta)} (95 % interval "
-            f"{formatting.interval((low, high))}), and what compression did lies within: the "
-            "recognizer alone could explain it."
+            f"{formatting.interval((low, high))}); the change by compression lies within that "
+            "interval, so the recognizer alone could explain it."
         )
     if floors.other_seeds.trend in {"better", "worse"}:
         remarks.append(
@@ -150,8 +150,8 @@ def notes(evaluation: Evaluation) -> list[str]:
     intervals = sum("interval" in row.change for row in summary_rows(evaluation))
     if intervals > 1:
         remarks.append(
-            f"{intervals} intervals of 95 % stand side by side: where nothing changed, one in "
-            "twenty excludes that by chance."
+            f"This report has {intervals} intervals of 95 %. Even if nothing had changed, about "
+            "one in twenty of them would show a change by chance."
         )
     return remarks
 

@@ -294,7 +294,7 @@ def find_doubts(evaluation: Any) -> list[str]:
 
 def _figures(unit: Unit) -> dict[str, Figure]:
     change = Figure(f"change of the {unit} error rate", formatting.points)
-    most = Figure(f"what the {unit} error rate rose by at most", formatting.points)
+    most = Figure(f"upper bound of the rise of the {unit} error rate", formatting.points)
     return {"delta": change, "interval": change, "bound": most}
 
 
