@@ -34,7 +34,7 @@ from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.onnx_model import varied
-from tts_compress.onnx.graph import copy_model, with_outputs
+from tts_compress.onnx.graph import copy_model, rename_read, with_outputs
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import length_outputs, rounded_durations
 from tts_compress.onnx.quantize.convert import Conversion, convert
@@ -347,6 +347,23 @@ def test_weights_that_durations_depend_on_keep_16_bits_where_12_are_heard(
     weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
     assert Weights.INT16 in weights
     assert Weights.INT12 not in weights
+
+
+def test_layers_without_names_are_tried_in_integers(bench: Workbench) -> None:
+    """Without a module they would all decide durations, as the nameless one among them does."""
+    numbered = copy_model(bench.model.graph())
+    for index, node in enumerate(numbered.graph.node):
+        node.name = f"p2o.{node.op_type}.{index}"
+    names = {tensor.name: f"w_{i}" for i, tensor in enumerate(numbered.graph.initializer)}
+    for tensor in numbered.graph.initializer:
+        tensor.name = names[tensor.name]
+    for node in numbered.graph.node:
+        rename_read(node, names)
+    model = cast("GraphModel", bench.model).with_graphs({"": numbered}, None)
+    plain = Workbench(model, bench.recipe, held_out=2)
+    groups = quality._groups(plain)
+    assert sum(len(group.modules) for group in groups) > 4
+    assert not set(quality._deciding(plain)).intersection(m for g in groups for m in g.modules)
 
 
 def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:

@@ -133,7 +133,7 @@ def test_a_large_model_is_timed_on_request(
     monkeypatch.setattr(components, "_QUICK", 0)
     found, remark = _inspect(capsys, str(tiny_path))
     assert found["other_time_share"] is None
-    assert "--time does it" in remark
+    assert "--time times them" in remark
     found, _ = _inspect(capsys, str(tiny_path), "--time")
     assert found["other_time_share"] is not None
 

@@ -60,6 +60,20 @@ def test_names_get_the_modules_that_only_parameters_name() -> None:
     assert module_of(made.node[0], ()) == "dec.ups.0"
 
 
+def test_layers_that_nothing_names_are_modules_of_their_own() -> None:
+    nodes = [
+        make_node("Conv", "x w_0", "conv.0/tmp", "p2o.Conv.0"),
+        helper.make_node("MatMul", ["x", "w_1"], ["product"]),
+        make_node("Relu", "x", "z", "p2o.Relu.0"),
+    ]
+    weights = [numpy_helper.from_array(np.zeros((2, 2, 1)), name) for name in ("w_0", "w_1")]
+    made = helper.make_graph(nodes, "g", [], [], weights)
+    for _ in range(2):  # the second time nothing is left to name
+        name_by_modules(made)
+        modules = [module_of(node, ()) for node in made.node]
+        assert modules == ["layers.conv_0_tmp", "layers.product", ""]
+
+
 @pytest.fixture
 def graph() -> onnx.GraphProto:
     """A plain, a stored-small and a missing weight."""

@@ -132,6 +132,9 @@ _LAST_SCOPE = re.compile(r"'(?P<module>\w+(\.\w+)*)', '[^']*'\]$")
 """The module in a list of scopes, whose last one is the operator."""
 
 
+_PLAIN = str.maketrans("/.", "__")
+
+
 def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
     """Return the dotted module name of an operator, or an empty string where it is unknown.
 
@@ -154,12 +157,16 @@ def module_of(node: onnx.NodeProto, initializers: Collection[str]) -> str:
 def name_by_modules(graph: onnx.GraphProto) -> None:
     """Put modules that only parameters name into the names of their operators.
 
-    A profile, and what an operator is converted to, have no more than its name.
+    A profile, and what an operator is converted to, have no more than its name. A layer whose
+    module nothing names, as in graphs of Paddle, is a module of its own, named after its output.
     """
     initializers = initializer_names(graph)
     for node in graph.node:
-        if node.name and "/" not in node.name and (module := module_of(node, initializers)):
-            node.name = f"/{module}/{node.name}"
+        module = module_of(node, initializers)
+        if not module and node.op_type in LAYERS:
+            module = f"layers.{node.output[0].translate(_PLAIN)}"
+        if module and "/" not in node.name.strip("/"):
+            node.name = f"/{module}/{node.name.strip('/') or node.op_type}"
 
 
 def is_small_cut(node: onnx.NodeProto, table: onnx.TensorProto) -> bool:
