@@ -212,7 +212,7 @@ def test_what_only_models_or_only_recordings_have_is_refused(
     with pytest.raises(EvaluationError, match="no components to blame"):
         evaluate_audio(spoken, spoken, _WORDS, options=options)
     options = EvaluationOptions(recognizer="none", port=tmp_path)
-    with pytest.raises(EvaluationError, match="models have `blame`"):
+    with pytest.raises(EvaluationError, match="for models, `blame` finds"):
         evaluate(tiny_path, tiny_path, options=options)
 
 
