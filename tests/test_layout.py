@@ -180,14 +180,14 @@ def test_compression_imports_only_core_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     core = {re.split(r"[<>=\s]", line)[0] for line in project["dependencies"]}
     for module in _modules(PACKAGE / "compression"):
-        found = set()
+        imported = set()
         for node in _tree(module).body:
             if isinstance(node, ast.Import):
-                found |= {alias.name.split(".")[0] for alias in node.names}
+                imported |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
-                found.add(str(node.module).split(".")[0])
-        if "torch" not in found:  # modules for systems in torch are imported by need
-            assert found - sys.stdlib_module_names - {"tts_compress"} <= core, module
+                imported.add(str(node.module).split(".")[0])
+        if "torch" not in imported:  # modules for systems in torch are imported by need
+            assert imported - sys.stdlib_module_names - {"tts_compress"} <= core, module
 
 
 def test_public_names_resolve() -> None:
