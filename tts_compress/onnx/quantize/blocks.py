@@ -18,8 +18,8 @@ from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations
 
 _BLOCK, _FEWEST = 8, 16
-"""Channels of the smallest block, and the fewest that are put in blocks. Blocks are computed whole:
-with AVX512, 24 channels take as long as 32, which is no longer than outside of blocks."""
+"""Channels of the smallest block, and the fewest that are put in blocks. Blocks are computed whole,
+so with AVX512 24 channels take as long as 32."""
 
 _BETWEEN = frozenset({"Add", "LeakyRelu", "Mul", "Relu", "Sigmoid", "Sum", "Tanh"})
 """Operators that take any height, most of them in blocks where all that they read is in blocks."""
