@@ -110,18 +110,20 @@ def test_a_kind_of_damage_with_room_left_holds_nothing_back() -> None:
 @pytest.mark.parametrize("scale", [0.2, 1.0, 4.0])
 def test_budgets_reach_most_of_a_bound_within_the_tries(scale: float, exponent: float) -> None:
     """Errors that do not add up exactly as energies use another share than predicted."""
-    shares, budget = dict[float, float](), 1.0
+    shares, budget = list[tuple[float, float]](), 1.0
     for _ in range(6):
-        shares[budget] = scale * budget**exponent
+        shares.append((budget, scale * budget**exponent))
         budget = next_budget(shares, budget)
-    assert any(0.72 <= share <= 0.85 for share in shares.values())
+    assert any(0.72 <= share <= 0.85 for _, share in shares)
 
 
 def test_a_budget_that_other_kinds_left_unused_does_not_shrink() -> None:
-    assert next_budget({0.001: 0.02}, 0.64) == 0.64
-    assert next_budget({0.001: 0.02, 0.1: 0.2}, 0.64) == pytest.approx(1.6)
-    assert next_budget({0.3: 1.6}, 0.64) == pytest.approx(0.075)  # broken
-    assert next_budget({0.3: 1.6, 0.1: 0.4}, 0.64) == pytest.approx(0.03**0.5)  # between
+    few, more, broken = (0.001, 0.02), (0.1, 0.2), (0.3, 1.6)
+    assert next_budget([few], 0.64) == 0.64
+    assert next_budget([few, more], 0.64) == pytest.approx(1.6)
+    assert next_budget([more, few, more], 0.64) == pytest.approx(1.6)  # the latest counts
+    assert next_budget([broken], 0.64) == pytest.approx(0.075)
+    assert next_budget([broken, (0.1, 0.4)], 0.64) == pytest.approx(0.03**0.5)  # between
 
 
 def test_what_moves_lengths_is_never_selected() -> None:
@@ -364,6 +366,29 @@ def test_layers_without_names_are_tried_in_integers(bench: Workbench) -> None:
     groups = quality._groups(plain)
     assert sum(len(group.modules) for group in groups) > 4
     assert not set(quality._deciding(plain)).intersection(m for g in groups for m in g.modules)
+
+
+def test_a_recipe_within_the_bound_is_taken_as_it_is(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Choices aim at less, but as much as theirs may be its damage, too."""
+    monkeypatch.setattr(SoundDamage, "share", lambda *_: 0.83)
+    monkeypatch.setattr(quality, "_options", lambda *_: pytest.fail("nothing else is to be tried"))
+    conversion, _ = _choose(bench, 0.5)
+    assert conversion.static
+
+
+def test_forms_that_the_runtime_refuses_are_not_chosen(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refusing(conversion: Conversion) -> onnx.ModelProto:
+        if any(d.activations == Activations.CHANNELS for d in conversion.decisions):
+            raise QuantizationError("the runtime has no such kernel")
+        return convert(conversion)
+
+    monkeypatch.setattr(quality, "convert", refusing)
+    conversion, _ = _choose(bench, 0.02)
+    assert Activations.CHANNELS not in {d.activations for d in conversion.decisions}
 
 
 def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:

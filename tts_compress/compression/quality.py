@@ -184,7 +184,7 @@ def _fit(
     """Return the choice of formats that uses a bound best."""
     best: _Tried | None = None
     most, budgets = -inf, [_AIM**2] * _KINDS
-    tries: list[dict[float, float]] = [{} for _ in budgets]
+    tries: list[list[tuple[float, float]]] = [[] for _ in budgets]
     chosen: dict[str, Option] = {}
     for _ in range(_TRIES):
         last, chosen = chosen, select(options, budgets)
@@ -198,8 +198,7 @@ def _fit(
         # Changes of durations do add up as energies: most texts show none of them.
         shared = *tried[2].shares(bound), sqrt(used[-1])
         for shares, energy, kind in zip(tries, used, shared, strict=True):
-            shares.pop(key := max(energy, _LEAST_ENERGY), None)  # the latest stands last
-            shares[key] = kind
+            shares.append((max(energy, _LEAST_ENERGY), kind))
         budgets = list(map(next_budget, tries, budgets))
     if best is None:
         safest = _rules(several[-1] for several in options.values())
@@ -207,7 +206,7 @@ def _fit(
     return best
 
 
-def next_budget(shares: Mapping[float, float], last: float) -> float:
+def next_budget(shares: Sequence[tuple[float, float]], last: float) -> float:
     """Return the budget to try next for a kind of damage.
 
     Args:
@@ -215,11 +214,11 @@ def next_budget(shares: Mapping[float, float], last: float) -> float:
             used.
         last: The budget of the latest, of which it used what other kinds left it.
     """
-    kept = max((budget for budget, share in shares.items() if share < _AIM), default=0.0)
-    broken = min((budget for budget, share in shares.items() if share >= _AIM), default=inf)
+    kept = max((budget for budget, share in shares if share < _AIM), default=0.0)
+    broken = min((budget for budget, share in shares if share >= _AIM), default=inf)
     if kept and broken < inf:
         return sqrt(kept * broken)  # half-way in decibels
-    used, share = list(shares.items())[-1]
+    used, share = shares[-1]
     reached = used * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
     return reached if broken < inf else max(reached, last)
 
