@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
+from threading import current_thread, main_thread
 from time import sleep
 from typing import Any, cast
 
@@ -382,13 +383,13 @@ def test_forms_that_the_runtime_refuses_are_not_chosen(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refusing(conversion: Conversion) -> onnx.ModelProto:
-        if any(d.activations == Activations.CHANNELS for d in conversion.decisions):
+        if current_thread() is not main_thread():  # of a group alone
             raise QuantizationError("the runtime has no such kernel")
         return convert(conversion)
 
     monkeypatch.setattr(quality, "convert", refusing)
-    conversion, _ = _choose(bench, 0.02)
-    assert Activations.CHANNELS not in {d.activations for d in conversion.decisions}
+    conversion, _ = _choose(bench, 0.0005)
+    assert not [d for d in conversion.decisions if d.weights == Weights.INT8]
 
 
 def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:
