@@ -24,7 +24,7 @@ from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.contract.sound import to_samples
 from tts_compress.models.graph_file import read_graph
 from tts_compress.models.speakers import primary_language
-from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.rewrite import drop_neutral
@@ -224,18 +224,16 @@ def prepare_part(
         part: The graph's part of the contract.
         model: The graph, perhaps with fed noise.
         calls: Inputs of two calls of different lengths.
-        original: Nothing was compressed: what changes nothing is dropped first. Masks, which are
-            of ones where one text is spoken at a time, would be read throughout.
+        original: Nothing was compressed, so constants are to be folded first.
 
     Raises:
         ModelError: It runs in a loop.
     """
     if part.table.repeat > 1 or part.table.loop is not None:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
-    if original:
-        graph = Graph(prepare(model))
-        drop_neutral(graph)
-        model = graph.finish()
+    graph = Graph(prepare(model) if original else copy_model(model))
+    drop_neutral(graph)  # masks of the whole length would be read throughout
+    model = graph.finish()
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
     outputs = (part.output,) if part.table.spectrum is None else part.table.spectrum.outputs

@@ -79,6 +79,26 @@ def test_reals_are_those_of_the_whole(choir_path: Path, monkeypatch: pytest.Monk
         assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
 
 
+@pytest.mark.parametrize(("scheme", "most"), [("int8-weight-only", 0), ("fp16", 2**-12)])
+def test_masks_that_a_scheme_left_keep_no_layer_waiting_for_the_whole(
+    compressed: Callable[[str], Path],
+    tiny_path: Path,
+    scheme: str,
+    most: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They are of ones where one text is spoken, so the flow is in stages as the original's is.
+
+    A processor without FP16 arithmetic rounds at a cut, and not within a graph.
+    """
+    original: Any = load(tiny_path)
+    voice: Any = load(compressed(scheme))
+    assert [s.before for s in voice.cut().stages] == [s.before for s in original.cut().stages]
+    whole = voice.synthesize(_TEXT, seed=3).samples
+    for plan in _PLANS:
+        assert np.abs(_stitched(voice, _TEXT, plan, monkeypatch) - whole).max() <= most
+
+
 def test_a_stage_may_read_the_voices_input(
     make_kokoro: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ _UNARY = frozenset(
     | {"Neg", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 )
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
+_REAL = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 def eliminate_identity(graph: Graph) -> int:
@@ -210,8 +211,11 @@ def _is_never(graph: Graph, condition: str) -> bool:
 def _is_mask(graph: Graph, tensor: str) -> bool:
     """Return True if a tensor is Cast(Unsqueeze(frame numbers < lengths)), all of it true."""
     cast = graph.producer(tensor)
-    if cast is None or cast.op_type != "Cast" or attribute(cast, "to", 0) != TensorProto.FLOAT:
+    if cast is None or cast.op_type != "Cast" or attribute(cast, "to", 0) not in _REAL:
         return False
+    source = graph.producer(cast.input[0])
+    if source is not None and source.op_type == "Cast":  # a graph in 16 bits narrows its masks
+        return _is_mask(graph, cast.input[0])
     less = ("Less", ("Range", "begin", "limit", "step"), "lengths")
     parts = graph.match(cast.input[0], less, ("Unsqueeze",))
     if parts is None or [graph.scalar(parts[name]) for name in ("begin", "step")] != [0, 1]:
