@@ -212,6 +212,8 @@ def cut_part(
     Raises:
         ModelError: Most of the graph is not local in time.
     """
+    if not original:  # a scheme may have left masks
+        model = _without_neutral(copy_model(model))
     return cut_graph(*prepare_part(part, model, calls, original=original), part.spec)
 
 
@@ -224,20 +226,26 @@ def prepare_part(
         part: The graph's part of the contract.
         model: The graph, perhaps with fed noise.
         calls: Inputs of two calls of different lengths.
-        original: Nothing was compressed, so constants are to be folded first.
+        original: Nothing was compressed: what changes nothing is dropped first. Masks, which are
+            of ones where one text is spoken at a time, would be read throughout.
 
     Raises:
         ModelError: It runs in a loop.
     """
     if part.table.repeat > 1 or part.table.loop is not None:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
-    graph = Graph(prepare(model) if original else copy_model(model))
-    drop_neutral(graph)  # masks of the whole length would be read throughout
-    model = graph.finish()
+    if original:
+        model = _without_neutral(prepare(model))
     names = {value.name for value in model.graph.input}
     inputs = [{n: a for n, a in call.items() if n in names} for call in calls]
     outputs = (part.output,) if part.table.spectrum is None else part.table.spectrum.outputs
     return gather_frames(model, inputs, part.spec), inputs, outputs
+
+
+def _without_neutral(model: onnx.ModelProto) -> onnx.ModelProto:
+    graph = Graph(model)
+    drop_neutral(graph)
+    return graph.finish()
 
 
 def texts_in(language: str | None) -> tuple[str, ...]:

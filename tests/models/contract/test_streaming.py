@@ -79,7 +79,9 @@ def test_reals_are_those_of_the_whole(choir_path: Path, monkeypatch: pytest.Monk
         assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
 
 
-@pytest.mark.parametrize(("scheme", "most"), [("int8-weight-only", 0), ("fp16", 2**-12)])
+@pytest.mark.parametrize(
+    ("scheme", "most"), [("int8-weight-only", 0), ("int8-static", 0), ("fp16", 2**-12)]
+)
 def test_masks_that_a_scheme_left_keep_no_layer_waiting_for_the_whole(
     compressed: Callable[[str], Path],
     tiny_path: Path,
