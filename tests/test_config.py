@@ -1,5 +1,6 @@
 """Finding data files, and strict reading of TOML."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from tts_compress.config import (
     data_file,
     data_names,
     demo_voice,
+    parse_config,
     read_config,
     read_table,
 )
@@ -224,3 +226,14 @@ def test_a_declared_size_is_bounded(shape: tuple[object, ...]) -> None:
     assert bounded_bytes((16, 16), 4, 1024) == 1024
     with pytest.raises(ValueError, match=r"an array of"):
         bounded_bytes(shape, 1, 1024)
+
+
+def test_many_problems_are_counted_rather_than_listed() -> None:
+    class Numbers(ConfigFile):
+        numbers: dict[str, int]
+
+    table = {"version": 1, "numbers": dict.fromkeys("abcdefgh", "x")}
+    with pytest.raises(RecipeError) as refused:
+        parse_config(json.dumps(table), Numbers, "it")
+    assert str(refused.value).count("valid integer") == 5
+    assert str(refused.value).endswith("; and 3 more")

@@ -92,11 +92,13 @@ def parse_config(text: str, kind: type[_File], name: str) -> _File:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """Return every wrong key with its problem, on one line."""
-    return "; ".join(
+    """Return wrong keys with their problems, the first five and how many more, on one line."""
+    lines = [
         f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
         for problem in error.errors()
-    )
+    ]
+    more = [f"and {len(lines) - 5} more"] if len(lines) > 5 else []
+    return "; ".join(lines[:5] + more)
 
 
 def _data_root(kind: str) -> Path:
