@@ -4,10 +4,12 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, field_validator
 
 from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.config import (
@@ -237,3 +239,22 @@ def test_many_problems_are_counted_rather_than_listed() -> None:
         parse_config(json.dumps(table), Numbers, "it")
     assert str(refused.value).count("valid integer") == 5
     assert str(refused.value).endswith("; and 3 more")
+
+
+def test_a_list_of_wrong_items_is_not_called_short() -> None:
+    class Lists(ConfigFile):
+        items: Annotated[tuple[int, ...], Field(min_length=1)]
+
+        @field_validator("items")
+        @classmethod
+        def _refuse(cls, _: tuple[int, ...]) -> tuple[int, ...]:
+            raise ValueError("never right")
+
+    for items, problem in {
+        '["x"]': "items.0: Input should be a valid integer",
+        "[]": "items: Tuple should have at least 1 item after validation, not 0",
+        "[1]": "items: never right",
+    }.items():
+        with pytest.raises(RecipeError) as refused:
+            parse_config(f'{{"version": 1, "items": {items}}}', Lists, "it")
+        assert str(refused.value) == f"it is not a valid Lists: {problem}"
