@@ -96,3 +96,13 @@ def test_a_prompt_for_a_voice_that_takes_none_is_refused(
     assert main([*arguments, option, "x.wav"]) == 2
     assert "speaks by no prompt" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", [("--stream",), ("--web",), ("--fixed", "64")])
+def test_feeds_are_refused_where_none_are_recorded(
+    form: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "out"
+    assert main(["export", "demo", *form, "--feeds", "en", "--output", str(output)]) == 2
+    assert "--feeds is of a system in torch" in capsys.readouterr().err
+    assert not output.exists()

@@ -1,12 +1,15 @@
 """Finding data files, and strict reading of TOML."""
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field, field_validator
 
 from tts_compress.artifact import Manifest, read_manifest
 from tts_compress.config import (
@@ -14,6 +17,7 @@ from tts_compress.config import (
     data_file,
     data_names,
     demo_voice,
+    parse_config,
     read_config,
     read_table,
 )
@@ -224,3 +228,33 @@ def test_a_declared_size_is_bounded(shape: tuple[object, ...]) -> None:
     assert bounded_bytes((16, 16), 4, 1024) == 1024
     with pytest.raises(ValueError, match=r"an array of"):
         bounded_bytes(shape, 1, 1024)
+
+
+def test_many_problems_are_counted_rather_than_listed() -> None:
+    class Numbers(ConfigFile):
+        numbers: dict[str, int]
+
+    table = {"version": 1, "numbers": dict.fromkeys("abcdefgh", "x")}
+    with pytest.raises(RecipeError) as refused:
+        parse_config(json.dumps(table), Numbers, "it")
+    assert str(refused.value).count("valid integer") == 5
+    assert str(refused.value).endswith("; and 3 more")
+
+
+def test_a_list_of_wrong_items_is_not_called_short() -> None:
+    class Lists(ConfigFile):
+        items: Annotated[tuple[int, ...], Field(min_length=1)]
+
+        @field_validator("items")
+        @classmethod
+        def _refuse(cls, _: tuple[int, ...]) -> tuple[int, ...]:
+            raise ValueError("never right")
+
+    for items, problem in {
+        '["x"]': "items.0: Input should be a valid integer",
+        "[]": "items: Tuple should have at least 1 item after validation, not 0",
+        "[1]": "items: never right",
+    }.items():
+        with pytest.raises(RecipeError) as refused:
+            parse_config(f'{{"version": 1, "items": {items}}}', Lists, "it")
+        assert str(refused.value) == f"it is not a valid Lists: {problem}"

@@ -92,11 +92,20 @@ def parse_config(text: str, kind: type[_File], name: str) -> _File:
 
 
 def describe_problems(error: ValidationError) -> str:
-    """Return every wrong key with its problem, on one line."""
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: {problem['msg']}"
-        for problem in error.errors()
-    )
+    """Return wrong keys with their problems, the first five and how many more, on one line.
+
+    A list whose items were all wrong is not short as well.
+    """
+    problems = error.errors()
+    parents = {problem["loc"][:end] for problem in problems for end in range(len(problem["loc"]))}
+    lines = [
+        f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: "
+        + problem["msg"].removeprefix("Value error, ")
+        for problem in problems
+        if problem["type"] != "too_short" or problem["loc"] not in parents
+    ]
+    more = [f"and {len(lines) - 5} more"] if len(lines) > 5 else []
+    return "; ".join(lines[:5] + more)
 
 
 def _data_root(kind: str) -> Path:

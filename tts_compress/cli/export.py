@@ -47,6 +47,10 @@ def run(options: Namespace) -> Output:
     from tts_compress.models.base import TorchModel
     from tts_compress.recipes.recipe import read_calibration_set
 
+    if options.feeds and (options.stream or options.web or options.fixed is not None):
+        raise ModelError(
+            "--feeds is of a system in torch; leave it out with --stream, --web or --fixed"
+        )
     model = load(options.model)
     if options.stream or options.web:
         from tts_compress.export.stream import export_stream
