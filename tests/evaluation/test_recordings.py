@@ -73,6 +73,7 @@ def test_folders_have_the_values_that_the_models_have(
     assert (report.size, report.latency, report.memory) == (None, None, None)
     written = (tmp_path / "report" / "report.md").read_text(encoding="utf-8")
     assert "Recordings of the candidate against those of the reference" in written
+    assert "| Word error rate | n/a | n/a | not judged |" in written
     rows = gate(report, read_gates("cost")).rows
     assert not any(row.passed for row in rows)
 

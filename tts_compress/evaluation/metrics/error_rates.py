@@ -227,11 +227,18 @@ def _baselines(run: Run) -> Baselines:
 
 
 def _rows(unit: Unit, rate: ErrorRate, evaluation: Any) -> list[Row]:
-    """Return the row of a rate; it is the headline where the suite counts in its unit."""
+    """Return the row of a rate; it is the headline where the suite counts in its unit.
+
+    Without a recognizer, which hears no word of either model, the row has no figures.
+    """
     in_characters = counts_characters(evaluation.suite.normalizer)
     is_counted = in_characters == (unit == "character")
     apart = ", each character a word" if in_characters and unit == "word" else ""
-    row = _row(f"{unit.capitalize()} error rate{apart}", rate)
+    label = f"{unit.capitalize()} error rate{apart}"
+    if evaluation.suite.recognizer_name == "none":
+        missing = formatting.MISSING
+        return [Row(label=label, reference=missing, candidate=missing, change="not judged")]
+    row = _row(label, rate)
     return [row if is_counted else replace(row, headline=None)]
 
 
