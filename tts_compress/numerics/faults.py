@@ -292,8 +292,8 @@ _NEAR_S = 0.06
 _BRIEF_S = 0.035
 """Time over which the difference is averaged."""
 
-_LOUDER_DB, _SPOILT_S = -25.0, 0.15
-"""Level relative to the speech of frames that can be spoilt, and the time that is."""
+_LOUDER_DB, _SPOILT_S, _UNLIKE_S = -25.0, 0.15, 0.3
+"""Level relative to the speech of frames that can be spoilt, and the times that are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +377,21 @@ class Alignment:
         beyond = np.where(sound, distances - np.median(distances[sound]), 0.0)
         means = np.convolve(beyond, np.full(frames, 1.0 / frames), "valid")
         return float(means.max()), int(means.argmax()) * self.hop_s
+
+    def unlike(self) -> tuple[float, float]:
+        """Return by how many dB 0.3 s of sound differ from what they are aligned with; their time.
+
+        For sides of any timing and noise. Another loudness of the whole does not count.
+        """
+        before, after = (self.spectra[side][self.path[:, side]] for side in (0, 1))
+        sound = self.levels[0][self.path[:, 0]] >= _LOUDER_DB
+        frames = max(1, round(_UNLIKE_S / self.hop_s))
+        if len(self.path) < frames or not sound.any():
+            return 0.0, 0.0
+        distances = frame_distances(before, after - np.median((after - before)[sound]))
+        means = np.convolve(np.where(sound, distances, 0.0), np.full(frames, 1.0 / frames), "valid")
+        worst = int(means.argmax())
+        return float(means[worst]), float(self.path[worst, 1]) * self.hop_s
 
     def level_change(self) -> tuple[float, float]:
         """Return how much louder or softer 0.4 s of sound are at most, dB, and their time in s."""

@@ -5,6 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.signal import istft, stft
 
 from tts_compress.audio import Audio
 
@@ -224,6 +225,15 @@ def _whispered(audio: Audio) -> Audio:
     return changed(audio, samples)
 
 
+def whispered_throughout(audio: Audio) -> Audio:
+    """Give all of it the phases of noise, as loud as it is: the samples do not correlate."""
+    _, _, frames = stft(audio.samples, nperseg=512)
+    turns = np.random.default_rng(5).uniform(-np.pi, np.pi, frames.shape)
+    whisper = istft(frames * np.exp(1j * turns), nperseg=512)[1][: len(audio.samples)]
+    before, after = (np.sqrt(np.mean(np.square(wave))) for wave in (audio.samples, whisper))
+    return changed(audio, whisper * before / after)
+
+
 FAULTS: list[tuple[str, Plant]] = [
     ("pinned", pinned),
     ("pinned", _stuck_low),
@@ -254,4 +264,5 @@ PLANTED: list[tuple[str, Plant]] = [
     ("hole", _choppy),
     ("onset", pre_echo),
     ("spoilt", _whispered),
+    ("unlike", whispered_throughout),
 ]

@@ -26,6 +26,7 @@ from tests.evaluation.metrics.planted import (
     pre_echo,
     run_on_for_long,
     stutter,
+    whispered_throughout,
     zeros,
 )
 from tts_compress import evaluate_audio, read_gates
@@ -259,6 +260,27 @@ def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
     report, failed = _judged(spoken, changes)
     assert not failed
     assert report.damage.rate.utterances == 0
+
+
+def test_a_text_that_is_whispered_throughout_is_found(spoken: dict[str, Audio]) -> None:
+    """No sample correlates with the reference's, and no moment differs from the rest."""
+    report, failed = _judged(spoken, {"u08": whispered_throughout})
+    assert "damage.unlike.utterances" in failed
+    assert report.damage.counts == {"unlike": 1}
+    assert report.damage.rate.p_worse == 1.0  # seeds differ as much: it is not counted
+
+
+def test_other_noise_is_not_unlike_where_nothing_says_what_noise_does() -> None:
+    """One recording of each text on either side, of voices with noise of their own."""
+    voice = load("demo")
+    few = dict(list(_TEXTS.items())[:3])
+    before, after = (
+        {name: voice.synthesize(entry.text, seed=seed) for name, entry in few.items()}
+        for seed in (0, 1)
+    )
+    texts = {name: entry.spoken or entry.text for name, entry in few.items()}
+    report = evaluate_audio(before, after, texts, options=EvaluationOptions(recognizer="none"))
+    assert report.damage.unlike.excess == 0.0
 
 
 def test_other_phases_are_no_click(spoken: dict[str, Audio]) -> None:

@@ -8,10 +8,12 @@ reference sounds like. A new kind is an entry of `KINDS`, a field of `Damage` an
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.intervals import paired_test, rate_bound
 from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row
+from tts_compress.evaluation.metrics.distortion import shares_noise
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
@@ -120,6 +122,9 @@ class Damage(Record):
     spoilt: Finding | None = None
     """Decibels by which 0.15 s of sound differ beyond the rest, with the same noise."""
 
+    unlike: Finding | None = None
+    """Decibels by which 0.3 s of sound differ beyond what other noise does."""
+
     words: Finding | None = None
     """Share of the words that are misheard beyond any rendering by the reference."""
 
@@ -168,7 +173,7 @@ def _lost_words(run: Run) -> list[Size]:
 
 def _compute(run: Run) -> Damage:
     candidates, others = zip(*run.observations("damage"), strict=True)
-    beyond = {name: _beyond(name, candidates, others) for name in KINDS}
+    beyond = {name: _beyond(name, candidates, others, run) for name in KINDS}
     beyond["words"] = _lost_words(run)
     damaged = [
         any(beyond[name][index][0] > margin for name, margin in MARGINS.items())
@@ -180,18 +185,35 @@ def _compute(run: Run) -> Damage:
     )
 
 
-def _beyond(name: str, candidates: Sequence[Sizes], others: Sequence[Sizes]) -> list[Size]:
+def _beyond(
+    name: str, candidates: Sequence[Sizes], others: Sequence[Sizes], run: Run
+) -> list[Size]:
     """Return the excess of each utterance beyond what the reference's own seeds differ by.
 
     That is the most of the text's own difference and of what nine in ten texts have.
     """
     floors = np.array([other[name][0] for other in others])
     allowed = np.maximum(floors, np.quantile(floors, 0.9))
+    if KINDS[name].of_seeds:
+        allowed = _by_noise(allowed, run)
     sizes = [candidate[name] for candidate in candidates]
     return [
         (max(0.0, size - float(floor)), at_s)
         for (size, at_s), floor in zip(sizes, allowed, strict=True)
     ]
+
+
+def _by_noise(allowed: npt.NDArray[np.float64], run: Run) -> npt.NDArray[np.float64]:
+    """Return what each utterance may differ by, where seeds of an undamaged voice differ as much.
+
+    That is nothing where reference and candidate have the same timing, and most utterances the same
+    noise: one that does not correlate is damaged, too. It is anything where they have not, and no
+    other rendering says what noise does.
+    """
+    shared = shares_noise(run)
+    alone = [pair.audio["other_seed"] == pair.audio["reference"] for pair in run.pairs]
+    same = [shared and pair.same_timing for pair in run.observations("signal")]
+    return np.where(same, 0.0, np.where(alone, np.inf, allowed))
 
 
 def _finding(sizes: Sequence[Size], margin: float, run: Run) -> Finding:
@@ -216,7 +238,9 @@ def _rate(
         role: {
             text
             for text, sizes in zip(run.blocks, side, strict=True)
-            if any(sizes[name][0] > kind.margin for name, kind in KINDS.items())
+            if any(
+                sizes[name][0] > kind.margin for name, kind in KINDS.items() if not kind.of_seeds
+            )
         }
         for role, side in (("candidate", candidates), ("other", others))
     }
@@ -286,7 +310,8 @@ METRICS = (
             "whistle, a pause, noise in the pauses (hiss), sound that is repeated, dropped, "
             "missing at the end (truncation) or goes on behind it (runaway), another length, "
             "level or pitch, noise in the speech (burst) or frequencies that are missing (hole), "
-            "sound before a sound (onset), or half of its words misheard, where the reference has "
+            "sound before a sound (onset), another sound (spoilt, unlike), or half of its words "
+            "misheard, where the reference has "
             "none, with this seed and another. What was not seen in so many utterances can still "
             "happen: the bound says how often.",
         },

@@ -152,12 +152,12 @@ def _observe(audios: Audios) -> Distances:
 
 
 def _compute(run: Run) -> Distortion | None:
-    if run.models is None and len(run.suite.seeds) == 1 and not _shares_noise(run):
+    if run.models is None and len(run.suite.seeds) == 1 and not shares_noise(run):
         return None
     return summarize(run.observations("distortion"), run.blocks)
 
 
-def _shares_noise(run: Run) -> bool:
+def shares_noise(run: Run) -> bool:
     """Return True if reference and candidate have the same samples in most texts, but for less."""
     pairs = run.observations("signal")
     return bool(np.median([pair.same_timing and pair.noise < pair.signal for pair in pairs]) > 0.0)
