@@ -34,7 +34,6 @@ _GAP_S = 0.03
 _SAME_WORDS_S = 0.1
 """A change of length below is no damage in an utterance of any length; so is one of 5 %."""
 
-
 _LIKE_DB = 2.5
 """Distance of 0.3 s of sound that is hardly heard: up to 1.7 dB with INT8 that moves symbols, and
 3.0 dB where all is half a frame late."""
@@ -94,7 +93,7 @@ class Kind:
     margin: float
     """Size that is damage where it is beyond that of the reference with another seed, too."""
 
-    of_seeds: bool = False
+    differs_by_seed: bool = False
     """True if two seeds of an undamaged voice differ as much as damage does."""
 
 
@@ -223,7 +222,7 @@ KINDS: Mapping[str, Kind] = {
     ),
     # 10 to 14 texts of the demo voice and of three that others trained: up to 9.7 dB between seeds,
     # 2.1 dB with INT8; 4.2 to 8.8 dB where a text is whispered or has formants 8 % off.
-    "unlike": Kind(_unlike, margin=1.0, of_seeds=True),
+    "unlike": Kind(_unlike, margin=1.0, differs_by_seed=True),
 }
 
 

@@ -194,7 +194,7 @@ def _beyond(
     """
     floors = np.array([other[name][0] for other in others])
     allowed = np.maximum(floors, np.quantile(floors, 0.9))
-    if KINDS[name].of_seeds:
+    if KINDS[name].differs_by_seed:
         allowed = _by_noise(allowed, run)
     sizes = [candidate[name] for candidate in candidates]
     return [
@@ -204,11 +204,11 @@ def _beyond(
 
 
 def _by_noise(allowed: npt.NDArray[np.float64], run: Run) -> npt.NDArray[np.float64]:
-    """Return what each utterance may differ by, where seeds of an undamaged voice differ as much.
+    """Return the allowed size of each utterance, for a kind in which seeds differ as much.
 
-    That is nothing where reference and candidate have the same timing, and most utterances the same
-    noise: one that does not correlate is damaged, too. It is anything where they have not, and no
-    other rendering says what noise does.
+    Zero where reference and candidate have the same timing and most utterances share their noise:
+    one whose samples do not correlate there is damaged. Infinite elsewhere if there is no other
+    rendering to compare with.
     """
     shared = shares_noise(run)
     alone = [pair.audio["other_seed"] == pair.audio["reference"] for pair in run.pairs]
@@ -239,7 +239,9 @@ def _rate(
             text
             for text, sizes in zip(run.blocks, side, strict=True)
             if any(
-                sizes[name][0] > kind.margin for name, kind in KINDS.items() if not kind.of_seeds
+                sizes[name][0] > kind.margin
+                for name, kind in KINDS.items()
+                if not kind.differs_by_seed
             )
         }
         for role, side in (("candidate", candidates), ("other", others))
