@@ -211,7 +211,7 @@ def _by_noise(allowed: npt.NDArray[np.float64], run: Run) -> npt.NDArray[np.floa
     rendering to compare with.
     """
     shared = shares_noise(run)
-    alone = [pair.audio["other_seed"] == pair.audio["reference"] for pair in run.pairs]
+    alone = [pair.audio.get("other_seed") == pair.audio.get("reference") for pair in run.pairs]
     same = [shared and pair.same_timing for pair in run.observations("signal")]
     return np.where(same, 0.0, np.where(alone, np.inf, allowed))
 
