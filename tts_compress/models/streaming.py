@@ -243,6 +243,7 @@ def prepare_part(
 
 
 def _without_neutral(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a graph, which is changed, without masks and what else changes nothing."""
     graph = Graph(model)
     drop_neutral(graph)
     return graph.finish()
