@@ -21,7 +21,8 @@ from tts_compress.audio import Audio
 from tts_compress.errors import ModelError
 from tts_compress.evaluation.metrics.signal import observe, snr_db
 from tts_compress.models import load
-from tts_compress.onnx.graph import copy_model, rename_read
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.nodes import rename_read
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds, open_session, run_session
 

@@ -135,9 +135,9 @@ def test_equal_calls_are_equal_files(tmp_path: Path) -> None:
         assert archive.namelist() == ["0/mel.npy", "1/mel.npy"]
 
 
-def test_texts_of_a_program_take_the_place_of_a_set() -> None:
-    texts = (f"Text number {number}." for number in range(70))
-    small = compress("demo", "int8-static", calibration=texts)
+def test_texts_of_a_program_take_the_place_of_a_set(tiny: GraphModel) -> None:
+    texts = (f"Text {number}." for number in range(70))
+    small = compress(tiny, "int8-static", calibration=texts)
     assert isinstance(small, GraphModel)
     assert small.manifest is not None
     record = small.manifest.calibration

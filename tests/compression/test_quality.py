@@ -20,7 +20,8 @@ from tts_compress.compression.sound import (
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import QuantizationError, SchemeError
 from tts_compress.models.base import GraphModel
-from tts_compress.onnx.graph import copy_model, rename_read, with_outputs
+from tts_compress.onnx.graph import copy_model, with_outputs
+from tts_compress.onnx.nodes import rename_read
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import length_outputs, rounded_durations
 from tts_compress.onnx.quantize.convert import Conversion, convert
@@ -162,7 +163,8 @@ def test_weights_get_twelve_bits_where_durations_hardly_change(
     monkeypatch.setattr(quality, "_MOST_FRAMES", most / 0.02)
     conversion, _ = _choose(bench, 0.02)
     base = bench.base("qoperator")
-    deciding = [d for d in conversion.decisions if d.output in length_outputs(base) and d.weight]
+    lengths = length_outputs(base)
+    deciding = [d for d in conversion.decisions if d.output in lengths and d.weight]
     coarse = sum(d.parameters for d in deciding if d.weights == Weights.INT12)
     assert least <= coarse / sum(d.parameters for d in deciding) <= largest
 
@@ -241,11 +243,12 @@ def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:
 
 @pytest.mark.parametrize("held_out", [0, 4])
 def test_a_choice_equalizes_no_channels_that_durations_depend_on(
-    held_out: int, tiny: GraphModel
+    held_out: int, bench: Workbench
 ) -> None:
     """There weights have a scale for each row, and lose where their columns are unlike."""
-    base = Workbench(tiny, find_recipe("piper", "int8"), held_out=held_out).base("qoperator")
-    deciding = [n for n in base.graph.node if n.output[0] in length_outputs(base)]
+    base = Workbench(bench.model, bench.recipe, held_out=held_out).base("qoperator")
+    lengths = length_outputs(base)
+    deciding = [node for node in base.graph.node if node.output[0] in lengths]
     names = {name for node in deciding for name in node.input if name.endswith(".equalized")}
     assert bool(names) == (not held_out)
     assert any(tensor.name.endswith(".equalized") for tensor in base.graph.initializer)

@@ -30,6 +30,7 @@ from tts_compress.recipes.recipe import Rule
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+_SOUND = Path("fixed", "sound-64.onnx")
 _TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and then it runs away.")
 
 
@@ -77,16 +78,19 @@ def test_a_text_of_any_length_is_that_of_the_voice(voice: Any, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def exported(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the tiny voice in 64 frames."""
-    folder = tmp_path_factory.mktemp("fixed") / "out"
-    export_fixed(tiny, folder, [64])
-    return folder
+def exported(
+    tiny: Any, small: Any, finer: Any, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Path]:
+    """Return the folders of the voices `tiny`, `small` and `finer` in 64 frames."""
+    folder = tmp_path_factory.mktemp("fixed")
+    for name, voice in (("tiny", tiny), ("small", small), ("finer", finer)):
+        export_fixed(voice, folder / name, [64])
+    return {name: folder / name for name in ("tiny", "small", "finer")}
 
 
-def test_every_number_of_frames_is_exact(tiny: Any, exported: Path) -> None:
+def test_every_number_of_frames_is_exact(tiny: Any, exported: dict[str, Path]) -> None:
     """Within a window, at its ends, and over several."""
-    player = _PLAYER(exported)
+    player = _PLAYER(exported["tiny"])
     calls = tiny.two_calls("")
     model, inputs, outputs = prepare_part(tiny.parts[""], tiny.graph(), calls, original=True)
     field = walk(Graph(copy_model(model)), observe_shapes(model, inputs, "tiny"), outputs)
@@ -105,10 +109,10 @@ def test_every_number_of_frames_is_exact(tiny: Any, exported: Path) -> None:
 
 @pytest.mark.parametrize("bits", ["small", "finer"])
 def test_npus_take_it_by_their_documents(
-    bits: str, tmp_path: Path, request: pytest.FixtureRequest
+    bits: str, exported: dict[str, Path], request: pytest.FixtureRequest
 ) -> None:
     voice = request.getfixturevalue(bits)
-    _, _, graph = export_fixed(voice, tmp_path / "out", [64])
+    graph = exported[bits] / _SOUND
     assert not check_runtime(voice, "qnn").plays, "its sizes are not fixed"
     verdicts = [check_runtime(open_model(f"onnx:{graph}"), name) for name in ("qnn", "coreml")]
     assert all(verdict.plays for verdict in verdicts)
@@ -120,10 +124,9 @@ def test_npus_take_it_by_their_documents(
     assert masks == {onnx.TensorProto.FLOAT} | narrow
 
 
-def test_all_that_has_sixteen_bits_is_between_codes(finer: Any, tmp_path: Path) -> None:
+def test_all_that_has_sixteen_bits_is_between_codes(exported: dict[str, Path]) -> None:
     """Sums, activations, upsampling, the last stage, and what a speaker adds."""
-    _, _, path = export_fixed(finer, tmp_path / "out", [64])
-    graph = Graph(onnx.load(path))
+    graph = Graph(onnx.load(exported["finer"] / _SOUND))
     kinds = {"Add", "Concat", "Conv", "ConvTranspose", "Div", "LeakyRelu", "Mul", "Slice", "Tanh"}
     nodes = [node for node in graph.nodes if node.op_type in kinds]
     assert {node.op_type for node in nodes} == kinds
@@ -137,9 +140,9 @@ def test_all_that_has_sixteen_bits_is_between_codes(finer: Any, tmp_path: Path) 
     assert last.op_type == "DequantizeLinear"
 
 
-def test_long_masks_are_not_broadcast(exported: Path) -> None:
-    """RKNN-Toolkit2 2.5 broadcasts up to 8,192 steps; `exported` has 16,384 samples."""
-    model = onnx.load(exported / "fixed" / "sound-64.onnx")
+def test_long_masks_are_not_broadcast(exported: dict[str, Path]) -> None:
+    """RKNN-Toolkit2 2.5 broadcasts up to 8,192 steps; the sound has 16,384 samples."""
+    model = onnx.load(exported["tiny"] / _SOUND)
     values = (*model.graph.input, *model.graph.value_info, *model.graph.output)
     shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
     products = [n for n in model.graph.node if n.op_type == "Mul" and "mask" in n.input[1]]
@@ -151,12 +154,14 @@ def test_long_masks_are_not_broadcast(exported: Path) -> None:
 
 @pytest.mark.parametrize("form", ["tiny", "small"])
 def test_rknn_converts_and_says_the_same(
-    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], request: pytest.FixtureRequest
+    form: str,
+    exported: dict[str, Path],
+    capfd: pytest.CaptureFixture[str],
+    request: pytest.FixtureRequest,
 ) -> None:
     """In Rockchip's own converter and simulator, which compute in FP16 and INT8."""
     voice = request.getfixturevalue(form)
-    export_fixed(voice, tmp_path / "out", [64])
-    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_rknn)
+    here, there = _PLAYER(exported[form]), _PLAYER(exported[form], open_in_rknn)
     snr = snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi."))
     assert snr > (40 if form == "tiny" else 20)
     said = capfd.readouterr()
@@ -165,19 +170,17 @@ def test_rknn_converts_and_says_the_same(
 
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])
 def test_qnn_leaves_nothing_to_the_processor(
-    form: str, tmp_path: Path, request: pytest.FixtureRequest
+    form: str, exported: dict[str, Path], request: pytest.FixtureRequest
 ) -> None:
     """In Qualcomm's compiler and simulator of its NPU."""
     voice = request.getfixturevalue(form)
-    export_fixed(voice, tmp_path / "out", [64])
-    here, there = _PLAYER(tmp_path / "out"), _PLAYER(tmp_path / "out", open_in_qnn)
+    here, there = _PLAYER(exported[form]), _PLAYER(exported[form], open_in_qnn)
     assert snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi.")) > 20
 
 
-def test_weights_of_transposed_convolutions_are_real(small: Any, tmp_path: Path) -> None:
+def test_weights_of_transposed_convolutions_are_real(exported: dict[str, Path]) -> None:
     """QNN's provider leaves their `DequantizeLinear` to the CPU."""
-    _, _, path = export_fixed(small, tmp_path / "out", [64])
-    graph = Graph(onnx.load(path))
+    graph = Graph(onnx.load(exported["small"] / _SOUND))
     weights = [n.input[1] for n in graph.nodes if n.op_type == "ConvTranspose"]
     assert weights
     assert all(name in graph.initializers for name in weights)
@@ -197,7 +200,9 @@ def test_weights_of_four_bits_can_be_in_fixed_sizes(tiny: Any, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])
-def test_openvino_says_the_same(form: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_openvino_says_the_same(
+    form: str, exported: dict[str, Path], request: pytest.FixtureRequest
+) -> None:
     """In FP32, and in codes of 8 and 16 bits: its sums round differently where these tip."""
     voice = request.getfixturevalue(form)
     openvino = pytest.importorskip("openvino")
@@ -208,8 +213,7 @@ def test_openvino_says_the_same(form: str, tmp_path: Path, request: pytest.Fixtu
         assert not any(port.partial_shape.is_dynamic for port in compiled.inputs)
         return lambda feeds: compiled(feeds)[0]
 
-    export_fixed(voice, tmp_path / "out", [64])
-    player = _PLAYER(tmp_path / "out", opened)
+    player = _PLAYER(exported[form], opened)
     whole = voice.synthesize(_TEXTS[1], seed=None).samples
     assert snr_db(whole, _said(player, voice, _TEXTS[1])) > (60 if form == "tiny" else 30)
 

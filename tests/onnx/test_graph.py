@@ -1,17 +1,13 @@
 """Editing graphs keeps them valid."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from tests.graphs import Values, make_body, make_model, make_node
-from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, element_types, infer_types, sort_nodes, tensors_read
+from tts_compress.onnx.graph import Graph, element_types, infer_types
+from tts_compress.onnx.nodes import tensors_read
 from tts_compress.onnx.session import open_session
 
 
@@ -26,16 +22,6 @@ def model() -> onnx.ModelProto:
     return make_model(nodes, {"x": [2]}, {"y": [2]}, weights)
 
 
-def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
-    made = {name for node in nodes for name in node.output}
-    seen: set[str] = set()
-    for node in nodes:
-        if any(name in made and name not in seen for name in node.input):
-            return False
-        seen |= set(node.output)
-    return True
-
-
 def test_types_are_inferred_behind_the_runtimes_own_operators() -> None:
     nodes = [
         make_node("FusedMatMul", "x w", "h", domain="com.microsoft"),
@@ -46,27 +32,6 @@ def test_types_are_inferred_behind_the_runtimes_own_operators() -> None:
     model = make_model(nodes, {"x": [2]}, {"y": None}, {"w": np.ones((2, 2))}, domains=domains)
     infer_types(model)
     assert element_types(model.graph)["a"] == TensorProto.FLOAT
-
-
-@given(
-    parents=st.lists(st.lists(st.integers(0, 30), max_size=3), min_size=1, max_size=30),
-    data=st.data(),
-)
-def test_any_shuffled_graph_is_put_in_order(parents: list[list[int]], data: st.DataObject) -> None:
-    nodes = [
-        helper.make_node("N", [f"t{p % i}" for p in needs] if i else [], [f"t{i}"])
-        for i, needs in enumerate(parents)
-    ]
-    ordered = sort_nodes(data.draw(st.permutations(nodes)))
-    assert _is_ordered(ordered)
-    assert sorted(n.output[0] for n in ordered) == sorted(n.output[0] for n in nodes)
-    assert sort_nodes(nodes) == nodes  # a valid order is kept
-
-
-def test_cycle_is_our_own_error() -> None:
-    nodes = [make_node("N", "b", "a"), make_node("N", "a", "b")]
-    with pytest.raises(QuantizationError, match="cycle"):
-        sort_nodes(nodes)
 
 
 def test_operator_put_between_two_others_runs(model: onnx.ModelProto) -> None:

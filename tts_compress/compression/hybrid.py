@@ -9,8 +9,9 @@ from onnx import helper
 from tts_compress.artifact import Manifest
 from tts_compress.errors import ModelError
 from tts_compress.models.base import GraphModel, TorchModel, TTSModel
-from tts_compress.onnx.graph import Graph, copy_model, rename_read, tensors_read
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import WeightFinder, module_of
+from tts_compress.onnx.nodes import rename_read, tensors_read
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.onnx.quantize.operators import ROUNDED
 from tts_compress.recipes.formats import Activations, Weights

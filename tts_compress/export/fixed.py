@@ -27,15 +27,8 @@ from tts_compress.errors import ModelError
 from tts_compress.export.stream import beside, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
-from tts_compress.onnx.graph import (
-    Graph,
-    ancestors,
-    attribute,
-    copy_attributes,
-    copy_model,
-    reach,
-    tensors_read,
-)
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.nodes import ancestors, attribute, copy_attributes, reach, tensors_read
 from tts_compress.onnx.receptive import (
     Field,
     NotLocalError,

@@ -19,14 +19,9 @@ from rich.console import RenderableType
 from tts_compress.config import Config, ConfigFile, data_file, data_names, read_config
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.base import Model, OnnxGraph
-from tts_compress.onnx.graph import (
-    copy_model,
-    element_types,
-    inline_functions,
-    nested_nodes,
-    standard_opset,
-)
+from tts_compress.onnx.graph import copy_model, element_types, inline_functions, standard_opset
 from tts_compress.onnx.modules import INTEGER_LAYERS
+from tts_compress.onnx.nodes import nested_nodes
 from tts_compress.onnx.session import open_session
 
 _FOLDER = "calib/runtimes"

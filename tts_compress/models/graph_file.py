@@ -21,8 +21,8 @@ from onnx.external_data_helper import (
 )
 
 from tts_compress.errors import ModelError, model_errors, reason
-from tts_compress.onnx.graph import bodies, nested_nodes
 from tts_compress.onnx.modules import LAYERS, OPERATORS, initializer_names
+from tts_compress.onnx.nodes import bodies, nested_nodes
 from tts_compress.reading import MOST_MODEL_BYTES, check_file, read_bytes
 
 _TYPES = onnx.TensorProto

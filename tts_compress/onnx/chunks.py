@@ -16,15 +16,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.onnx.graph import (
     Graph,
-    ancestors,
     copy_model,
     element_types,
     fence_bodies,
-    rename_read,
-    set_nodes,
     standard_opset,
-    tensors_read,
 )
+from tts_compress.onnx.nodes import ancestors, rename_read, set_nodes, tensors_read
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.receptive import Context, Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds

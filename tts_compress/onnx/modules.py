@@ -10,14 +10,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from tts_compress.onnx.graph import (
-    Array,
-    Graph,
-    attribute,
-    copy_model,
-    nested_graphs,
-    nested_nodes,
-)
+from tts_compress.onnx.graph import Array, Graph, copy_model
+from tts_compress.onnx.nodes import attribute, nested_graphs, nested_nodes
 from tts_compress.onnx.weight_codes import packed_weight
 
 

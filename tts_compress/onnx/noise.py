@@ -19,17 +19,19 @@ from tts_compress.audio import Samples
 from tts_compress.errors import ModelError, TTSCompressError
 from tts_compress.onnx.graph import (
     Graph,
+    copy_model,
+    element_types,
+    inline_functions,
+    standard_opset,
+)
+from tts_compress.onnx.nodes import (
     ancestors,
     attribute,
     bodies,
     copy_attributes,
-    copy_model,
-    element_types,
-    inline_functions,
     nested_graphs,
     nested_nodes,
     set_nodes,
-    standard_opset,
     tensors_read,
 )
 from tts_compress.onnx.tensor import Tensor

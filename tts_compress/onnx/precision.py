@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import Graph, attribute, bodies, nested_graphs, reach
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import CONVERTIBLE, LAYERS
+from tts_compress.onnx.nodes import attribute, bodies, nested_graphs, reach
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),

@@ -16,15 +16,8 @@ from typing import Any, NamedTuple
 import onnx
 from onnx import helper
 
-from tts_compress.onnx.graph import (
-    Graph,
-    ancestors,
-    attribute,
-    bodies,
-    copy_model,
-    reach,
-    tensors_read,
-)
+from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.nodes import ancestors, attribute, bodies, reach, tensors_read
 from tts_compress.onnx.noise import NOISE_PREFIX
 from tts_compress.onnx.session import Feeds, open_session, run_session
 

@@ -17,7 +17,8 @@ import onnx
 from onnx import TensorProto, helper
 
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import Graph, copy_model, set_nodes, tensors_read, with_outputs
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
+from tts_compress.onnx.nodes import set_nodes, tensors_read
 from tts_compress.onnx.noise import NOISE_PREFIX
 from tts_compress.onnx.receptive import Field, observe_shapes, walk
 from tts_compress.onnx.session import Feeds, open_session

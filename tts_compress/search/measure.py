@@ -41,8 +41,9 @@ from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import cut_part, open_cut
 from tts_compress.numerics.ranges import LEVELS, Range
 from tts_compress.numerics.weights import round_blocks, round_weight
-from tts_compress.onnx.graph import Graph, attribute, copy_model, with_outputs
+from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.modules import vary_weights
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import rounded_durations
 from tts_compress.onnx.quantize.collect import record_tensors

@@ -10,7 +10,7 @@ from onnx import numpy_helper
 from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.integer.emitted import emitted
-from tts_compress.onnx.graph import set_nodes
+from tts_compress.onnx.nodes import set_nodes
 
 PLANNED = frozenset({"pre", "up", "first", "second"})
 

@@ -8,7 +8,8 @@ import pytest
 
 from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, types
-from tts_compress.onnx.graph import Graph, attribute, infer_types
+from tts_compress.onnx.graph import Graph, infer_types
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.quantize.convert import convertible_graph
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.rewrite.plain_forms import (

@@ -9,7 +9,8 @@ import pytest
 from onnx import helper
 
 from tests.graphs import make_model, make_node
-from tts_compress.onnx.graph import copy_model, tensors_read
+from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.nodes import tensors_read
 from tts_compress.onnx.session import open_session
 
 

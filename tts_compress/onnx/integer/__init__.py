@@ -7,7 +7,7 @@ from typing import Any
 import onnx
 
 from tts_compress.numerics.ranges import LEVELS, Affine
-from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
 from tts_compress.onnx.integer.emitter import Coded, Emitter, convolve
 from tts_compress.onnx.integer.projection import project
 from tts_compress.onnx.integer.region import (
@@ -20,6 +20,7 @@ from tts_compress.onnx.integer.region import (
     observed_tensors,
     positive_factor,
 )
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.rewrite.normalization import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
 

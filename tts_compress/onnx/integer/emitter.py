@@ -11,8 +11,9 @@ import onnx
 
 from tts_compress.numerics.ranges import Affine
 from tts_compress.numerics.weights import least_scales, round_bias
-from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
 from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.weight_codes import WeightCodes, store_blocks
 
 

@@ -6,10 +6,11 @@ from math import gcd
 
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.integer.projection import samples_at_once
 from tts_compress.onnx.modules import read_convolution
+from tts_compress.onnx.nodes import attribute
 
 _INNER = frozenset({"Tanh", "Sigmoid", "Mul", "Concat"})
 """Operators that run on codes only before a convolution on codes: they round noticeably."""

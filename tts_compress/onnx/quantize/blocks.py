@@ -11,8 +11,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Graph, copy_attributes
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import module_of
+from tts_compress.onnx.nodes import copy_attributes
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.recipes.formats import Activations

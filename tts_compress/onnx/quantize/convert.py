@@ -12,9 +12,10 @@ from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS, WIDE_LEVELS, ChannelCodes, Range, choose_range
 from tts_compress.onnx import integer
-from tts_compress.onnx.graph import Graph, copy_model, fence_bodies, nested_nodes
+from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
 from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
+from tts_compress.onnx.nodes import nested_nodes
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.blocks import add_height

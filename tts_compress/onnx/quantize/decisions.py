@@ -11,7 +11,7 @@ import onnx
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.graph import Graph, attribute
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.modules import (
     CONVERTIBLE,
@@ -22,6 +22,7 @@ from tts_compress.onnx.modules import (
     is_small_cut,
     module_of,
 )
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.precision import duration_outputs, length_outputs, phase_outputs
 from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
@@ -153,7 +154,7 @@ def decide(
     tensors = {weight.name: weight for node in graph.nodes for weight in _weights(graph, node)}
     recipe = recipe.for_sizes(math.prod(weight.dims) for weight in tensors.values())
     phases = phase_outputs(graph)
-    coded = frozenset(sound) - phases - length_outputs(model, lengths)
+    coded = frozenset(sound) - phases - length_outputs(model, lengths) if sound else frozenset()
     every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
     decisions = _apart(graph, [decision for decision in every if decision is not None], coded)
     if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):

@@ -17,9 +17,10 @@ from itertools import islice
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, tensors_read
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.region import is_normalized
 from tts_compress.onnx.modules import read_convolution
+from tts_compress.onnx.nodes import tensors_read
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.session import Feeds
 

@@ -24,9 +24,10 @@ from tts_compress.numerics.weights import (
     round_weight,
     usable_scales,
 )
-from tts_compress.onnx.graph import Array, Graph, attribute
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_kernel
 from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.rewrite.normalization import known_shapes

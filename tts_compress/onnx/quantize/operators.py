@@ -22,8 +22,9 @@ from tts_compress.numerics.weights import (
     round_weight,
     usable_scales,
 )
-from tts_compress.onnx.graph import CONTRIB, Array, Graph, copy_attributes, tensors_read
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
+from tts_compress.onnx.nodes import copy_attributes, tensors_read
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import PASSING, Decision
 from tts_compress.onnx.weight_codes import (

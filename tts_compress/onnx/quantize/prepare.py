@@ -12,13 +12,16 @@ from tts_compress.onnx.graph import (
     copy_model,
     element_types,
     infer_types,
+    standard_opset,
+)
+from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.nodes import (
+    STANDARD_DOMAINS,
     nested_graphs,
     nested_nodes,
     rename_read,
     set_nodes,
-    standard_opset,
 )
-from tts_compress.onnx.modules import initializer_names, module_of
 from tts_compress.onnx.rewrite.normalization import known_shapes
 from tts_compress.onnx.session import open_session
 
@@ -190,7 +193,7 @@ def upgrade_opset(model: onnx.ModelProto) -> onnx.ModelProto:
         ) from error
     model.graph.CopyFrom(graph)  # of the model itself, the converter keeps no metadata
     for entry in model.opset_import:
-        if entry.domain in {"", "ai.onnx"}:
+        if entry.domain in STANDARD_DOMAINS:
             entry.version = OLDEST_OPSET
     return model
 

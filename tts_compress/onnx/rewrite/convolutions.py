@@ -3,8 +3,9 @@
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Array, Graph, attribute, copy_attributes
+from tts_compress.onnx.graph import Array, Graph
 from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.nodes import attribute, copy_attributes
 from tts_compress.onnx.rewrite.eliminate_identity import channel_bounds
 from tts_compress.onnx.rewrite.normalization import Shape, known_shapes
 

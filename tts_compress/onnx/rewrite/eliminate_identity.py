@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import onnx
 from onnx import TensorProto, numpy_helper
 
-from tts_compress.onnx.graph import Graph, attribute, copy_attributes, sort_nodes
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import read_convolution
+from tts_compress.onnx.nodes import attribute, copy_attributes, sort_nodes
 
 _UNARY = frozenset(
     {"Cast", "ConstantOfShape", "Erf", "Exp", "Identity", "LeakyRelu"}

@@ -13,7 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import onnx
 
-from tts_compress.onnx.graph import Graph, attribute, copy_attributes
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.nodes import attribute, copy_attributes
 
 Shape = tuple[int | None, ...]
 

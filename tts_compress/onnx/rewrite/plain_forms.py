@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from tts_compress.onnx.graph import CONTRIB, Array, Graph, attribute, copy_attributes, sort_nodes
+from tts_compress.onnx.graph import CONTRIB, Array, Graph
+from tts_compress.onnx.nodes import attribute, copy_attributes, sort_nodes
 from tts_compress.onnx.rewrite.normalization import ELEMENTWISE, Shape, known_shapes
 from tts_compress.onnx.tensor import Tensor
 

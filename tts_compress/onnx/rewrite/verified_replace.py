@@ -13,7 +13,8 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tts_compress.errors import ModelError
-from tts_compress.onnx.graph import Array, Graph, reach, tensors_read
+from tts_compress.onnx.graph import Array, Graph
+from tts_compress.onnx.nodes import reach, tensors_read
 from tts_compress.onnx.session import open_session, run_session
 
 _TOLERANCE = 1e-5

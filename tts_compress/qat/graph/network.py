@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import LEVELS
-from tts_compress.onnx.graph import Graph, copy_model, sort_nodes, tensors_read
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.modules import initializer_names, module_of
+from tts_compress.onnx.nodes import sort_nodes, tensors_read
 from tts_compress.onnx.rewrite.verified_replace import upstream
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize, pass_through
 from tts_compress.qat.graph.operators import find_operator, read_tensor

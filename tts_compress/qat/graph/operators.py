@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from tts_compress.errors import QuantizationError
+from tts_compress.onnx.nodes import STANDARD_DOMAINS
 
 Operator: TypeAlias = Callable[..., Tensor | tuple[Tensor, ...]]
 """Computes a node from its `Attributes` and its inputs, None for each that is left out."""
@@ -443,7 +444,7 @@ OPERATORS: dict[str, Operator] = {
 
 def is_trainable(node: onnx.NodeProto) -> bool:
     """Return True if a node can be computed in torch."""
-    is_standard = node.domain in {"", "ai.onnx"} and node.op_type in OPERATORS
+    is_standard = node.domain in STANDARD_DOMAINS and node.op_type in OPERATORS
     return is_standard and (node.op_type != "Resize" or repeats_values(node))
 
 

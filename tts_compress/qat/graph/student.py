@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Range
 from tts_compress.numerics.weights import Blocks
-from tts_compress.onnx.graph import Graph, attribute, copy_model
+from tts_compress.onnx.graph import Graph, copy_model
 from tts_compress.onnx.integer.region import Region, find_region, positive_factor
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.quantize.convert import Conversion
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.qat.fake_quantize import (
