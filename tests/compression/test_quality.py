@@ -274,6 +274,25 @@ def test_weights_get_twelve_bits_where_eight_break_the_bound(
     assert comparison.damage(convert(conversion)).share(0.002) <= 1.0
 
 
+@pytest.mark.parametrize(("bound", "alone"), [(1.0, False), (0.02, True)])
+def test_groups_with_little_damage_together_are_not_heard_alone(
+    bound: float, alone: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
+    heard, energies = list[onnx.ModelProto](), SpeechComparison.energies
+
+    def counted(comparison: SpeechComparison, candidate: onnx.ModelProto, most: float) -> Any:
+        heard.append(candidate)
+        return energies(comparison, candidate, most)
+
+    monkeypatch.setattr(SpeechComparison, "energies", counted)
+    monkeypatch.setattr(SoundDamage, "share", lambda *_: 0.9)
+    monkeypatch.setattr(quality, "_fit", lambda *stated: quality._measured(*stated[:3]))
+    _choose(bench, bound)
+    groups = len(quality._groups(bench)) + len(quality._deciding_shares(bench, bench.recipe))
+    assert (len(heard) > groups) == alone
+
+
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     conversion, _ = _choose(bench, 100.0)
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)

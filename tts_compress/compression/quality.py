@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from math import inf, sqrt
 from typing import TypeAlias, TypeVar
 
@@ -74,6 +75,10 @@ _FINER = 256.0
 
 _KINDS = 4
 """Kinds of damage, each of which has a bound: `SoundDamage.shares`, and changes of durations."""
+
+_LITTLE = 0.05
+"""Energy of all groups in one form together, a thirteenth of what a choice aims at: up to it each
+group counts as a part of it, without being heard alone."""
 
 _LEAST_ENERGY = 1e-6
 """Energy that a choice without any counts as, so that the next can have more."""
@@ -264,6 +269,11 @@ def _at_price(
     }
 
 
+def _part(energies: Energies, groups: int) -> Energies:
+    """Return the energies of each of so many groups where all together have these."""
+    return tuple(energy / groups for energy in energies)
+
+
 def _fits(chosen: Iterable[Option], budgets: Sequence[float]) -> bool:
     return all(used <= most for used, most in zip(_energies(chosen), budgets, strict=True))
 
@@ -297,6 +307,7 @@ def _options(
         except QuantizationError:
             return inf, inf, inf  # the runtime has no such form of the group
 
+    together = damage(bench.conversion(_with_rules(alone, forms[Activations.NONE])))
     with side_by_side() as pool:
         for group in groups:
             tried[group.name] = {}
@@ -310,8 +321,10 @@ def _options(
                     conversion = bench.conversion(_with_rules(alone, [*rules, *others[group.name]]))
                 except QuantizationError:
                     continue  # nothing of the group has such a form
+                is_little = arithmetic == Activations.NONE and max(together) <= _LITTLE
+                part = partial(_part, together, len(groups))
                 if conversion.decisions not in tried[group.name]:
-                    heard = pool.submit(damage, conversion)
+                    heard = pool.submit(part if is_little else partial(damage, conversion))
                     tried[group.name][conversion.decisions] = rules, ms, heard
         for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in decisions if d.module in group.modules]
@@ -336,14 +349,14 @@ def _deciding_options(
 ) -> dict[str, list[Option]]:
     """Return what groups of layers that durations depend on can be: weights in 12 or 16 bits."""
     shares = _deciding_shares(bench, whole)
-    if not shares:
+    groups = find_groups(shares)
+    large = [g for g in groups if sum(shares[m] for m in g.modules) >= _LEAST_SHARE]
+    if not large:
         return {}
     base = bench.base(bench.recipe.format)
     durations = DurationComparison(base, bench.lengths, bench.held_out, bench.model.spec)
     if not durations.exist:
         return {}
-    groups = find_groups(shares)
-    large = [g for g in groups if sum(shares[m] for m in g.modules) >= _LEAST_SHARE]
     real = _stored(_deciding(bench), Weights.FLOAT32)
     rest = [*real, Rule(match="*", weights=Weights.FLOAT32)]
 
@@ -357,8 +370,12 @@ def _deciding_options(
         return *comparison.energies(candidate, bound), (change / (_MOST_FRAMES * bound)) ** 2
 
     merged = _merged(large, _DECIDING_GROUPS)
-    with side_by_side() as pool:
-        damages = list(pool.map(damage, [conversion(group.modules) for group in merged]))
+    *heard, changed = damage(conversion(module for group in merged for module in group.modules))
+    if max(heard) <= _LITTLE and changed <= _AIM**2:
+        damages = [_part((*heard, changed), len(merged))] * len(merged)
+    else:
+        with side_by_side() as pool:
+            damages = list(pool.map(damage, [conversion(group.modules) for group in merged]))
     options = {}
     for group, energies in zip(merged, damages, strict=True):
         share = sum(shares[module] for module in group.modules)
