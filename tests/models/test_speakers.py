@@ -151,6 +151,12 @@ def test_speakers_that_the_graph_cannot_tell_apart_are_refused(
         load(path).speaking_as(Speaking(speaker="s900")).synthesize(_TEXT, seed=0)
 
 
+def test_speakers_beyond_the_embedding_are_refused(write: Callable[..., Path]) -> None:
+    """Such a speaker would be an index that onnxruntime finds out of bounds."""
+    with pytest.raises(ModelError, match=r"embedding of 3 speakers, .* 5; set num_speakers to 3"):
+        load(write(num_speakers=5)).speaking_as(Speaking(speaker="4")).synthesize(_TEXT, seed=0)
+
+
 def test_a_voice_of_one_has_none(tiny: GraphModel, tiny_path: Path) -> None:
     assert not tiny.speakers
     with pytest.raises(ModelError, match="has one speaker; leave the speaker 'anna' out"):

@@ -158,6 +158,13 @@ def _check_voice(path: Path, model: onnx.ModelProto, speakers: int) -> None:
             f"'{path}' has no input 'sid' that chooses one of the {speakers} speakers which its "
             "configuration states; set num_speakers to 1"
         )
+    tables = {node.input[0] for node in model.graph.node if [*node.input[1:]] == ["sid"]}
+    rows = [tensor.dims[0] for tensor in model.graph.initializer if tensor.name in tables]
+    if rows and speakers > min(rows):
+        raise ModelError(
+            f"'{path}' has an embedding of {min(rows)} speakers, and its configuration states "
+            f"{speakers}; set num_speakers to {min(rows)}"
+        )
 
 
 def _with_durations(model: onnx.ModelProto) -> onnx.ModelProto:
