@@ -97,6 +97,7 @@ def test_graph_that_fails_while_running_is_a_model_error(tiny_path: Path, tmp_pa
     ("phonemes", "locale", "module", "extra"),
     [
         ("pinyin", "zh_CN", "unicode_rbnf", "zh"),
+        ("pinyin", "yue_HK", "unicode_rbnf", "zh"),
         ("japanese", "ja_JP", "pyopenjtalk", "ja"),
         ("thai", "th_TH", "tltk", "th"),
     ],

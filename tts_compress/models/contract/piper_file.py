@@ -20,7 +20,7 @@ from tts_compress.errors import (
 )
 from tts_compress.models.espeak import espeak
 from tts_compress.models.files import read_json
-from tts_compress.models.speakers import MAX_SPEAKERS, primary_language, read_speakers
+from tts_compress.models.speakers import MAX_SPEAKERS, read_speakers
 
 if TYPE_CHECKING:
     from piper import PiperVoice
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 _MOST_SCALE = 10.0
 """Largest scale of durations or noise; at 1000 a word takes minutes and gigabytes."""
 
-_PHONEMIZERS = {"ja", "th", "zh"}
-"""Languages for which piper needs more packages, and our extras of these names."""
+_EXTRAS = {"japanese": "ja", "pinyin": "zh", "thai": "th"}
+"""Piper's phonemizers that need more packages, and our extras that bring these."""
 
 _PhonemeId: TypeAlias = Annotated[int, Field(ge=0, lt=1 << 16)]
 """A row of the embedding of phonemes, of which published voices have 256."""
@@ -131,10 +131,9 @@ class PiperFile:
         try:
             sentences = [p for p in phonemizer.phonemize(text) if p]
             return [phonemizer.phonemes_to_ids(sentence) for sentence in sentences]
-        except ImportError as error:  # Chinese, Japanese and Thai have phonemizers of their own
-            extra = primary_language(language)
-            capability = extra if extra in _PHONEMIZERS else "piper"
-            raise MissingExtraError(error.name or "piper", capability) from error
+        except ImportError as error:
+            extra = _EXTRAS.get(self._stated.phoneme_type, "piper")
+            raise MissingExtraError(error.name or "piper", extra) from error
         except OSError as error:  # the Chinese one downloads its network at first
             raise ModelError(
                 f"piper's phonemizer for {language!r} cannot be opened: {reason(error)}; it "
