@@ -143,3 +143,25 @@ def test_two_points_of_words_are_a_gate_of_their_own(
     capsys.readouterr()
     assert main(["gate", str(path), "--gates", "words-2"]) == 1
     assert "(wer.interval.1): +2.1 points; needs at most +2.0 points; " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("metric", "code", "message"),
+    [
+        ("latency.p50_ratoi", 2, "'p50_ratoi' in 'latency'; did you mean 'p50_ratio'?"),
+        ("latncy.ratio", 2, "no 'latncy' in a report; did you mean 'latency'?"),
+        ("damage.*.uterances", 2, "did you mean 'utterances'?"),
+        ("another.value", 2, "take a name of report.json, or install the package"),
+        ("dnsmos_overall.candidate", 1, "not measured; needs at least 1"),
+        ("environment.processor.heat", 1, "not measured; needs at least 1"),
+    ],
+)
+def test_a_metric_that_no_report_has_is_misspelled_not_unmeasured(
+    metric: str, code: int, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "gates.toml"
+    gate = f'metric = "{metric}"\nlimit = 1\ndirection = "at-least"\nkind = "absolute"\n'
+    path.write_text(f'version = 1\nname = "g"\nsummary = "s"\n[[gate]]\n{gate}', encoding="utf-8")
+    assert main(["gate", str(_SHIPPED), "--gates", str(path)]) == code
+    printed = capsys.readouterr()
+    assert message in printed.out + printed.err

@@ -11,10 +11,10 @@ from typing import Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from tts_compress.config import Config, ConfigFile, data_file, read_config
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation.intervals import FEWEST_TEXTS
 from tts_compress.evaluation.metric import Metric, find_metrics
-from tts_compress.evaluation.result import Evaluation
+from tts_compress.evaluation.result import Evaluation, path_problem
 
 _DECISIVE = {
     "name": "suite",
@@ -288,9 +288,16 @@ def read_gates(name: str | Path) -> Gates:
     """Return shipped gates, or those in a user's TOML file.
 
     Raises:
-        RecipeError: There are none of that name, or the file is malformed.
+        RecipeError: There are none of that name, the file is malformed, or it limits what no
+            report has.
     """
-    return read_config(data_file("eval/gates", str(name)), Gates)
+    path = data_file("eval/gates", str(name))
+    gates = read_config(path, Gates)
+    for limit in (limit for gate in gates.gate for limit in gate.expanded()):
+        for figure in filter(None, (limit.metric, limit.baseline, limit.interval)):
+            if problem := path_problem(figure):
+                raise RecipeError(f"'{path}' has a gate on {figure!r}, but {problem}")
+    return gates
 
 
 def _place(part: str) -> int:

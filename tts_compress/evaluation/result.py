@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, Literal
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from pydantic import (
     ConfigDict,
@@ -22,7 +23,7 @@ from pydantic import (
 )
 
 import tts_compress
-from tts_compress.errors import EvaluationError
+from tts_compress.errors import EvaluationError, nearest
 from tts_compress.evaluation.listening import ListeningTest
 from tts_compress.evaluation.metric import Document, Metric, Pair, Record, find_metrics
 from tts_compress.reading import read_text
@@ -350,6 +351,22 @@ def _metric_values() -> type[Record]:
         for metric in find_metrics()
     }
     return create_model("MetricValues", __base__=Record, **fields)
+
+
+def path_problem(path: str) -> str | None:
+    """Return why no report has a value at a dotted path; None where one may have it."""
+    fields, above = Evaluation.model_fields | _metric_values().model_fields, "a report"
+    for part in path.split("."):
+        if part not in fields and part != "*":
+            advice = "; take a name of report.json, or install the package that measures it"
+            return f"there is no {part!r} in {above}{nearest(part, fields) or advice}"
+        stated = fields[part if part in fields else next(iter(fields))].annotation
+        kinds = get_args(stated) if get_origin(stated) in {Union, UnionType} else (stated,)
+        record = next((k for k in kinds if isinstance(k, type) and issubclass(k, Record)), None)
+        if record is None:  # numbers, lists, and what metrics of other packages return
+            return None
+        fields, above = record.model_fields, repr(part)
+    return None
 
 
 def read_report(path: Path | str) -> Evaluation:
