@@ -106,3 +106,32 @@ def test_feeds_are_refused_where_none_are_recorded(
     assert main(["export", "demo", *form, "--feeds", "en", "--output", str(output)]) == 2
     assert "--feeds is of a system in torch" in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["synthesize", "nothing.onnx", "Hello.", "--output", "no/x.wav"], "'no' is not a dir"),
+        (["export", "nothing.onnx", "--stream", "--output", "."], "is the current directory"),
+    ],
+)
+def test_what_no_output_can_come_of_is_refused_before_a_model_is_opened(
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["quantize", "stream", "synthesize"])
+def test_a_seed_below_zero_is_refused_before_a_model_is_opened(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = [] if command == "quantize" else ["Hello."]
+    with pytest.raises(SystemExit, match="2"):
+        main([command, "nothing.onnx", *text, "--output", "x.wav", "--seed", "-1"])
+    assert "seed -1 is negative; give 0 or a larger" in capsys.readouterr().err

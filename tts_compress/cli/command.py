@@ -94,6 +94,13 @@ def path(text: str) -> Path:
     return Path(text)
 
 
+def seed(text: str) -> int:
+    """Return a seed of noise, or refuse it before a model is opened."""
+    if (number := int(text)) < 0:
+        raise ArgumentTypeError(f"seed {number} is negative; give 0 or a larger integer")
+    return number
+
+
 class Option:
     """An option or argument of a command, as `ArgumentParser.add_argument` takes it.
 
@@ -236,7 +243,7 @@ _OTHER_SOUNDS = frozenset({".aac", ".flac", ".m4a", ".mp3", ".oga", ".ogg", ".op
 
 
 def check_wav(path: Path, *, force: bool) -> None:
-    """Refuse an output that is named as another kind of sound file, or that exists.
+    """Refuse an output that is named as another kind of sound file, has no folder, or exists.
 
     With `force` one that exists is refused only if it is no WAV file, such as a model.
     """
@@ -246,6 +253,11 @@ def check_wav(path: Path, *, force: bool) -> None:
             "convert it afterwards"
         )
     if not path.exists():
+        if not path.parent.is_dir():
+            raise ArtifactError(
+                f"cannot write '{path}': '{path.parent}' is not a directory; create it, or choose "
+                "another output"
+            )
         return
     if not force:
         raise ArtifactError(f"'{path}' exists; use --force to replace it")

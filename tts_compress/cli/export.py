@@ -43,6 +43,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Write the graphs, and recorded inputs where they are asked for."""
+    from tts_compress.artifact import check_replaceable
     from tts_compress.models import load
     from tts_compress.models.base import TorchModel
     from tts_compress.recipes.recipe import read_calibration_set
@@ -51,6 +52,8 @@ def run(options: Namespace) -> Output:
         raise ModelError(
             "--feeds is of a system in torch; leave it out with --stream, --web or --fixed"
         )
+    if not options.force:  # else what it replaces depends on the form
+        check_replaceable(options.output, "", force=False)
     model = load(options.model)
     if options.stream or options.web:
         from tts_compress.export.stream import export_stream

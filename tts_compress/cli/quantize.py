@@ -29,6 +29,7 @@ from tts_compress.cli.command import (
     damage_heard,
     options_from,
     prompted,
+    seed,
 )
 from tts_compress.errors import TTSCompressError
 from tts_compress.models.base import (
@@ -80,7 +81,7 @@ COMMAND = Command(
         "--calibration SET",
         "a calibration set's name or TOML; for a bare graph an .npz of its inputs (the recipe's)",
     ),
-    Option("--seed SEED", "of the calibration noise", type=int, default=0),
+    Option("--seed SEED", "of the calibration noise", type=seed, default=0),
     Option(
         "--time",
         "compare sound and speed with the original's, for ONNX models (only one of at most 100 "

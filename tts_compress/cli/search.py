@@ -21,6 +21,7 @@ from tts_compress.cli.command import (
     check_unused,
     options_from,
     required_output,
+    seed,
 )
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 
@@ -32,7 +33,7 @@ COMMAND = Command(
     ),
     *Option.each_of(SearchOptions),
     *Option.each_of(SensitivityOptions, "everything", "seed"),
-    Option("--seed SEED", "of noise and search", type=int, default=0),
+    Option("--seed SEED", "of noise and search", type=seed, default=0),
     Option("--force", "replace an existing result"),
     failed="no voice is within the bound",
     resumes=True,

@@ -11,7 +11,7 @@ import sys
 from argparse import Namespace
 from pathlib import Path
 
-from tts_compress.cli.command import MODEL, Command, Option, Output, check_wav, streaming
+from tts_compress.cli.command import MODEL, Command, Option, Output, check_wav, seed, streaming
 from tts_compress.errors import ModelError
 
 COMMAND = Command(
@@ -19,7 +19,7 @@ COMMAND = Command(
     Option("model", MODEL),
     Option("text", "what to speak"),
     Option("--output WAV", "new file; - is standard output: plain samples, 16 bits", required=True),
-    Option("--seed SEED", "of the noise", type=int, default=0),
+    Option("--seed SEED", "of the noise", type=seed, default=0),
     Option("--speaker NAME|ID", "of a voice with several (the voice's default)"),
     Option("--force", "replace an existing file"),
 )

@@ -20,6 +20,7 @@ from tts_compress.cli.command import (
     options_from,
     prompted,
     required_output,
+    seed,
 )
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ COMMAND = Command(
     Option("text", "what to speak"),
     required_output("--output WAV", "new file"),
     (
-        Option("--seed SEED", "of the noise", type=int, default=0),
+        Option("--seed SEED", "of the noise", type=seed, default=0),
         Option("--no-noise", "speak without any"),
     ),
     *PROMPT,

@@ -416,13 +416,13 @@ def export_fixed(
         raise ModelError(f"'{voice.spec}' has several graphs, or makes spectra; one is exported")
     if not sizes or not all(0 < size <= _MOST for size in sizes):
         raise ModelError(f"sizes are 1 to {_MOST} frames, such as 64,128,256")
-    part, model, calls = voice.parts[""], voice.graph(), voice.two_calls("")
-    prepared = prepare_part(part, model, calls, original=voice.manifest is None)
-    encoder, graphs = fix_graph(*prepared, sorted(set(sizes)), voice.spec)
-    if encoder is None:
-        raise ModelError(f"'{voice.spec}' has no encoder; fix its inputs themselves")
     target = Path(directory)
     with beside(voice, target / _NAME, force=force) as folder:
+        part, model, calls = voice.parts[""], voice.graph(), voice.two_calls("")
+        prepared = prepare_part(part, model, calls, original=voice.manifest is None)
+        encoder, graphs = fix_graph(*prepared, sorted(set(sizes)), voice.spec)
+        if encoder is None:
+            raise ModelError(f"'{voice.spec}' has no encoder; fix its inputs themselves")
         names = [f"sound-{graph.frames}.onnx" for graph in graphs]
         onnx.save(encoder, folder / "encoder.onnx")
         for name, graph in zip(names, graphs, strict=True):

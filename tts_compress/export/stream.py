@@ -59,8 +59,9 @@ def export_stream(
             several graphs and `whole` is asked for.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
-    target, cut = Path(directory), _cut(voice, whole=whole)
+    target = Path(directory)
     with beside(voice, target / STREAM_NAME, force=force) as folder:
+        cut = _cut(voice, whole=whole)
         named = [(f"stage{number}.onnx", model) for number, model in enumerate(cut.models, 1)]
         if cut.encoder is not None:
             named.insert(0, ("encoder.onnx", cut.encoder))
