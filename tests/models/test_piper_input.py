@@ -107,3 +107,19 @@ def test_any_wrong_value_is_our_own_error(
             assert voice.describe()
             assert voice.sample_rate > 0
             assert list(voice.calibration_calls(["Hello."], seed=0))
+
+
+def test_whole_numbers_may_be_written_with_a_point(
+    tiny_path: Path, tmp_path: Path, voice_config: dict[str, Any]
+) -> None:
+    """JSON does not tell 22050.0 from 22050, and programs write either."""
+    path = tmp_path / "tiny.onnx"
+    path.symlink_to(tiny_path)
+    ids = {key: [*map(float, numbers)] for key, numbers in voice_config["phoneme_id_map"].items()}
+    config = voice_config | {"num_speakers": 1.0, "phoneme_id_map": ids}
+    config["audio"] = config["audio"] | {"sample_rate": float(config["audio"]["sample_rate"])}
+    path.with_name("tiny.onnx.json").write_text(json.dumps(config), encoding="utf-8")
+    expected = load(tiny_path).synthesize("Hello.", seed=0)
+    spoken = load(path).synthesize("Hello.", seed=0)
+    assert spoken.sample_rate == expected.sample_rate
+    np.testing.assert_array_equal(spoken.samples, expected.samples)

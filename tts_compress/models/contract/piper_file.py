@@ -151,9 +151,18 @@ def _read_config(path: Path) -> tuple[dict[str, Any], Any]:
             "its tokens.txt as of sherpa-onnx; the graph of another voice needs a contract.toml "
             "beside it (docs/contracts.md), and a bare one 'onnx:' before the path"
         )
-    config: dict[str, Any] = read_json(path)
+    config: dict[str, Any] = _whole(read_json(path))
     try:
         return config, _VOICE.model_validate(config)
     except ValidationError as error:
         problems = describe_problems(error)
         raise ModelError(f"'{path}' is not a Piper voice's configuration: {problems}") from error
+
+
+def _whole(content: Any) -> Any:
+    """Return JSON's content with integers for numbers such as `22050.0`, as piper takes them."""
+    if isinstance(content, dict):
+        return {key: _whole(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_whole(value) for value in content]
+    return int(content) if isinstance(content, float) and content.is_integer() else content
