@@ -7,7 +7,7 @@ from itertools import combinations, product
 import pytest
 from pydantic import BaseModel
 
-from tts_compress.config import data_file, data_names, read_table
+from tts_compress.config import Card, data_file, data_names, read_table
 from tts_compress.evaluation.suite import SuiteText, read_suite
 from tts_compress.families import family_names
 from tts_compress.recipes.formats import SCHEMES
@@ -44,6 +44,7 @@ class _Texts(BaseModel):
     name: str
     language: str
     utterances: tuple[SuiteText, ...]
+    card: Card | None = None
 
 
 _NAMES = data_names("eval/suites")
@@ -51,6 +52,11 @@ _SUITES = [
     _Texts.model_validate_json(read_table(data_file("eval/suites", name))) for name in _NAMES
 ]
 _SETS = [*map(read_calibration_set, data_names("calib/sets"))]
+
+
+def test_shipped_texts_state_their_origin() -> None:
+    """Texts of your own need not."""
+    assert all(one.card for one in (*_SUITES, *_SETS))
 
 
 def _words(text: str) -> list[str]:

@@ -4,7 +4,7 @@ In TOML files every key is known, every value has the right type, and every file
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -47,13 +47,6 @@ _File = TypeVar("_File", bound=ConfigFile)
 def is_ids(text: str) -> bool:
     """Return True for a text of ids, which a voice of the source `ids` takes as numbers alone."""
     return not text.removeprefix(IDS).strip("0123456789/ ")
-
-
-def card_problems(card: Card | None, texts: Iterable[str]) -> list[str]:
-    """Return what is wrong with texts of no stated origin; nothing where all are ids."""
-    if card is not None or all(map(is_ids, texts)):
-        return []
-    return [f"no table [card]; add one that states {', '.join(Card.model_fields)}"]
 
 
 def table_model(name: str, keys: Mapping[str, Any], *, strict: bool = False) -> type[BaseModel]:

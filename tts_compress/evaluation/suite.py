@@ -18,7 +18,6 @@ from tts_compress.config import (
     Card,
     Config,
     ConfigFile,
-    card_problems,
     data_file,
     is_ids,
     parse_config,
@@ -60,7 +59,7 @@ class Suite(ConfigFile):
 
     utterances: tuple[SuiteText, ...] = Field(min_length=1)
     card: Card | None = None
-    """Where the texts come from; needed unless all are ids."""
+    """Where the texts come from; all shipped suites have one."""
 
     prompt: Prompt | None = None
     """The prompt of both models, if they speak by a prompt; others ignore it. In a file its
@@ -83,7 +82,6 @@ class Suite(ConfigFile):
             problems += [p for u in self.utterances for p in self._problems_of(u)]
         texts = [utterance.text for utterance in self.utterances]
         problems += [f"{text!r} occurs twice" for text in sorted({*texts}) if texts.count(text) > 1]
-        problems += card_problems(self.card, texts)
         if self.prompt is not None:
             problems += _problems_of_prompt(self.prompt)
         if problems:
