@@ -8,6 +8,7 @@ import pytest
 
 from tts_compress.cli import main
 from tts_compress.evaluation.process import _environment
+from tts_compress.export import stream
 from tts_compress.families import Upstream
 from tts_compress.models.checkout import known_upstreams
 
@@ -135,3 +136,19 @@ def test_a_seed_below_zero_is_refused_before_a_model_is_opened(
     with pytest.raises(SystemExit, match="2"):
         main([command, "nothing.onnx", *text, "--output", "x.wav", "--seed", "-1"])
     assert "seed -1 is negative; give 0 or a larger" in capsys.readouterr().err
+
+
+def test_export_names_every_file_that_it_wrote(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It left out the file of weights, without which no graph opens."""
+    names = ("demo.onnx", "stream/stage1.onnx", "stream/weights.bin")
+
+    def export_stream(*_: Any, **__: Any) -> None:
+        for name in names:
+            (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "out" / name).touch()
+
+    monkeypatch.setattr(stream, "export_stream", export_stream)
+    assert main(["export", "demo", "--stream", "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().out == "".join(f"written: {tmp_path / 'out' / n}\n" for n in names)

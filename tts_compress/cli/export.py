@@ -59,13 +59,14 @@ def run(options: Namespace) -> Output:
         from tts_compress.export.stream import export_stream
 
         voice = streaming(model)
-        files = export_stream(voice, options.output, whole=options.web, force=options.force)
-        return _written(files)
+        export_stream(voice, options.output, whole=options.web, force=options.force)
+        return _written(options.output)
     if options.fixed is not None:
         from tts_compress.export.fixed import export_fixed
 
         voice = streaming(model)
-        return _written(export_fixed(voice, options.output, _sizes(options), force=options.force))
+        export_fixed(voice, options.output, _sizes(options), force=options.force)
+        return _written(options.output)
     if not isinstance(model, TorchModel):
         raise ModelError(
             f"'{options.model}' is an ONNX graph already; give --stream, --web or --fixed for a "
@@ -74,10 +75,10 @@ def run(options: Namespace) -> Output:
     from tts_compress.export import export, record_feeds
 
     texts = read_calibration_set(options.feeds).texts[:8] if options.feeds else ()
-    files = export(model, options.output, force=options.force)
+    export(model, options.output, force=options.force)
     if texts:
-        files += record_feeds(model, texts, options.output)
-    return _written(files)
+        record_feeds(model, texts, options.output)
+    return _written(options.output)
 
 
 def _sizes(options: Namespace) -> list[int]:
@@ -87,6 +88,6 @@ def _sizes(options: Namespace) -> list[int]:
         raise ModelError(f"--fixed is {options.fixed!r}; give numbers: 64,128,256") from error
 
 
-def _written(files: list[Path]) -> Output:
-    names = [str(path) for path in files]
+def _written(folder: Path) -> Output:
+    names = [str(path) for path in sorted(folder.rglob("*")) if path.is_file()]
     return Output({"files": names}, [f"written: {name}" for name in names])
