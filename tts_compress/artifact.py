@@ -92,12 +92,15 @@ class RunRecord:
     """One run of the finished graphs beside the original ones, on the machine that made them."""
 
     snr_db: float | None
-    """Lowest signal-to-noise ratio of their outputs, at most 200 dB; None where no output has the
-    original's shape, or the original cannot be run on inputs that are made up."""
+    """Lowest signal-to-noise ratio of their outputs, at most 200 dB; None where none was
+    comparable."""
 
     arithmetic: dict[str, int]
     """Layers by the arithmetic that multiplies them in the graphs as onnxruntime optimized them:
     integers, float16 or FP32."""
+
+    reason: str | None = None
+    """Reason why a graph's outputs were not compared."""
 
 
 def join_runs(runs: Sequence[RunRecord]) -> RunRecord | None:
@@ -106,7 +109,11 @@ def join_runs(runs: Sequence[RunRecord]) -> RunRecord | None:
         return None
     snrs = [run.snr_db for run in runs if run.snr_db is not None]
     arithmetic = sum((Counter(run.arithmetic) for run in runs), Counter[str]())
-    return RunRecord(snr_db=min(snrs, default=None), arithmetic=dict(arithmetic))
+    return RunRecord(
+        snr_db=min(snrs, default=None),
+        arithmetic=dict(arithmetic),
+        reason=next((run.reason for run in runs if run.reason), None),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,7 @@
 """A finished graph is run beside its original before anybody gets it; old opsets are converted."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,18 @@ def test_equal_graph_is_far_above_noise(tmp_path: Path) -> None:
     assert record.snr_db is not None
     assert record.snr_db > 100
     assert record.arithmetic == {"FP32": 4}
+
+
+def test_what_is_not_compared_has_its_own_reason(tmp_path: Path) -> None:
+    """Two were named in one sentence."""
+    original, finished = _original(tmp_path)
+    other = {"audio": np.ones((1, 1, 3), np.float32)}
+    for outputs, reason in (
+        (None, "no inputs are known that the original takes"),
+        (other, "no output has the original's shape"),
+        (original.outputs, None),
+    ):
+        assert verify(replace(original, outputs=outputs), finished).reason == reason
 
 
 def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:

@@ -201,8 +201,7 @@ def _observed(manifest: Manifest) -> list[str]:
     if any(counts.values()) or not counts:
         lines.append(f"{real} of {total} layers are multiplied in FP32 here")
     if manifest.run.snr_db is None:
-        why = "its output is not as long, or no inputs are known that the original takes"
-        return [*lines, f"opened here, but not compared with the original: {why}"]
+        return [*lines, f"opened here, but not compared with the original: {manifest.run.reason}"]
     snr = f"{manifest.run.snr_db:.1f} dB signal-to-noise against the original"
     return [*lines, f"run here on one input: {snr}"]
 

@@ -94,7 +94,11 @@ def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
             snr = _compare(original.outputs, _run(session, original.feeds, name), name)
     except ModelError as error:
         raise QuantizationError(f"{error}; try another scheme, or exclude modules") from error
-    return RunRecord(snr_db=snr, arithmetic=count_arithmetic(optimized))
+    why = "no output has the original's shape"
+    if original.outputs is None:
+        why = "no inputs are known that the original takes"
+    reason = why if snr is None else None
+    return RunRecord(snr_db=snr, arithmetic=count_arithmetic(optimized), reason=reason)
 
 
 def _compare(before: Outputs, after: Outputs, spec: str) -> float | None:
