@@ -158,7 +158,8 @@ def _check_voice(path: Path, model: onnx.ModelProto, speakers: int) -> None:
             f"'{path}' has no input 'sid' that chooses one of the {speakers} speakers which its "
             "configuration states; set num_speakers to 1"
         )
-    tables = {node.input[0] for node in model.graph.node if [*node.input[1:]] == ["sid"]}
+    chosen = (n for n in model.graph.node if n.op_type == "Gather" and n.input[1] == "sid")
+    tables = {node.input[0] for node in chosen}
     rows = [tensor.dims[0] for tensor in model.graph.initializer if tensor.name in tables]
     if rows and speakers > min(rows):
         raise ModelError(
