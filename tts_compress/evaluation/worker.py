@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -184,19 +185,26 @@ def _leave_cache(paths: Iterable[Path]) -> bool:
     """
     if not hasattr(os, "RWF_NOWAIT"):
         return False
-    cached = []
     try:
-        for path in paths:
-            with path.open("rb") as file:
-                handle, size = file.fileno(), path.stat().st_size
-                os.fsync(handle)  # pages that are not written yet stay
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                # Asking for a byte has its page read, and without this those behind it, too.
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
-                cached += [_is_cached(handle, offset) for offset in range(0, size, _BETWEEN)]
+        forgotten = [*map(_is_forgotten, paths)]
     except OSError:  # a file system without such calls
         return False
-    return not any(cached)
+    return all(forgotten)
+
+
+def _is_forgotten(path: Path) -> bool:
+    """Have the system forget a file's pages, and return True if it has."""
+    with path.open("rb") as file:
+        handle, offsets = file.fileno(), range(0, path.stat().st_size, _BETWEEN)
+        os.fsync(handle)  # pages that are not written yet stay
+        # Asking for a byte has its page read, and without this those behind it, too.
+        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_RANDOM)
+        for wait_s in (0.0, 0.01, 0.1):  # a page stays that was read or unmapped a moment ago
+            time.sleep(wait_s)
+            os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            if not any(_is_cached(handle, offset) for offset in offsets):
+                return True
+        return False
 
 
 def _is_cached(handle: int, offset: int) -> bool:
