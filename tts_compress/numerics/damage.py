@@ -16,8 +16,9 @@ from tts_compress.audio import Audio
 from tts_compress.numerics import faults
 from tts_compress.numerics.faults import Alignment, Places, Wave, align_audio
 from tts_compress.numerics.pauses import compare_floors
-from tts_compress.numerics.pitch import pitch_change
+from tts_compress.numerics.pitch import pitch_changes
 from tts_compress.numerics.spectra import same_timing
+from tts_compress.numerics.sway import level_sway, roughness, sway
 
 _HISS_FROM_DB = -58.0
 """Level of an octave relative to speech: quieter noise is lost in that of a quiet room."""
@@ -37,6 +38,10 @@ _SAME_WORDS_S = 0.1
 _LIKE_DB = 2.5
 """Distance of 0.3 s of sound that is hardly heard: up to 1.7 dB with INT8 that moves symbols, and
 3.0 dB where all is half a frame late."""
+
+_SWAY_DB, _SWAY_CENTS = 0.6, 20.0
+"""Sways of loudness and pitch that are hardly heard: up to 0.3 dB and 1.3 cents with INT8; 0.8 dB
+and 23 cents where all is late by part of a frame."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,12 @@ class Renderings:
     def alignment(self) -> Alignment:
         """Frames of both that belong together."""
         return align_audio(self.reference, self.candidate)
+
+    @cached_property
+    def cents(self) -> tuple[Wave, Wave]:
+        """By how many cents the candidate's voice is higher, and the times in it, in seconds."""
+        moments = self.alignment.path.astype(np.float64) * self.alignment.hop_s
+        return pitch_changes(self.reference, self.candidate, moments)
 
     @property
     def same_timing(self) -> bool:
@@ -179,11 +190,23 @@ def _unlike(both: Renderings) -> Size:
     return max(0.0, size - _LIKE_DB), at_s
 
 
+def _tremolo(both: Renderings) -> Size:
+    """Return the decibels by which the loudness sways, slowly or as a rough voice's."""
+    rough = roughness(*both.waves, both.reference.sample_rate)
+    size, at_s = max(level_sway(both.alignment), rough)
+    return max(0.0, size - _SWAY_DB), at_s
+
+
 def _pitch(both: Renderings) -> Size:
     """Return by how many cents the voice is higher or lower, from its first voiced moment on."""
-    moments = both.alignment.path.astype(np.float64) * both.alignment.hop_s
-    cents, at_s = pitch_change(both.reference, both.candidate, moments)
-    return abs(cents), at_s
+    cents, times_s = both.cents
+    return (abs(float(np.median(cents))), float(times_s[0])) if len(cents) else (0.0, 0.0)
+
+
+def _vibrato(both: Renderings) -> Size:
+    """Return the cents by which the pitch sways, beyond what is hardly heard."""
+    size, at_s = sway(*both.cents)
+    return max(0.0, size - _SWAY_CENTS), at_s
 
 
 # Behind each: the largest size in 32 recordings of a reader (LJSpeech), in 200 sentences of the
@@ -223,6 +246,11 @@ KINDS: Mapping[str, Kind] = {
     # 10 to 14 texts of the demo voice and of three that others trained: up to 9.7 dB between seeds,
     # 2.1 dB with INT8; 4.2 to 8.8 dB where a text is whispered or has formants 8 % off.
     "unlike": Kind(_unlike, margin=1.0, differs_by_seed=True),
+    # 10 to 24 texts of the same voices: 0.5 to 2.1 dB between seeds, and at most 0.5 more than in
+    # nine of ten texts; 1.3 to 1.8 dB where the loudness sways by 6 dB, 0.3 with INT8.
+    "tremolo": Kind(_tremolo, margin=0.5, differs_by_seed=True),
+    # 19 to 94 cents between seeds, at most 6 more than in nine of ten; 45 where by 4 %.
+    "vibrato": Kind(_vibrato, margin=10.0, differs_by_seed=True),
 }
 
 

@@ -41,7 +41,7 @@ _BENDS_DB = -12.0
 _MORE = 2.0
 """Factor by which a candidate bends more than its reference within 2 ms where it has a click."""
 
-_STEP_S = 0.0025
+STEP_S = 0.0025
 """Time between the levels in which onsets and holes are found."""
 
 _LOUD_DB = -18.0
@@ -127,7 +127,7 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
     Of two successive levels the softer counts: a click is none.
     """
     levels, after = _fine_levels(reference, candidate, rate, steps=2)
-    begin, end = (round(span / _STEP_S) for span in (_BEFORE_S, _MASKED_S))
+    begin, end = (round(span / STEP_S) for span in (_BEFORE_S, _MASKED_S))
     if len(levels) <= begin:
         return []
     before = np.lib.stride_tricks.sliding_window_view(levels, begin - end).max(axis=1)
@@ -139,7 +139,7 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
     # The first level that is so loud is the onset; later ones have it before them.
     first = rising & ~np.concatenate(([False], rising[:-1]))
     rises = heard[onsets - begin] - np.maximum(quiet, _UNHEARD_DB)
-    return _places(rises[first], onsets[first] * _STEP_S)
+    return _places(rises[first], onsets[first] * STEP_S)
 
 
 def added_holes(reference: Wave, candidate: Wave, rate: int) -> Places:
@@ -155,20 +155,21 @@ def added_holes(reference: Wave, candidate: Wave, rate: int) -> Places:
     both = min(len(levels), len(after))
     loud = softest[:both] >= _LOUD_DB
     softer = softest[:both] - after[:both]
-    return _places(softer[loud], np.arange(both)[loud] * _STEP_S)
+    return _places(softer[loud], np.arange(both)[loud] * STEP_S)
 
 
 def _fine_levels(reference: Wave, candidate: Wave, rate: int, *, steps: int) -> tuple[Wave, Wave]:
     """Return levels about the mean, each of some steps, dB relative to the reference's speech."""
-    levels, after = (_levels(wave, rate, steps) for wave in (reference, candidate))
+    levels, after = (brief_levels(wave, rate, steps) for wave in (reference, candidate))
     loud = levels[levels > levels.max(initial=-200.0) - 20.0]
     speech = 10.0 * np.log10(np.mean(10.0 ** (loud / 10.0))) if len(loud) else 0.0
     return levels - speech, after - speech
 
 
-def _levels(wave: Wave, rate: int, steps: int) -> Wave:
-    starts = (np.arange(int(len(wave) / rate / _STEP_S)) * _STEP_S * rate).astype(np.intp)
-    size = round(steps * _STEP_S * rate)
+def brief_levels(wave: Wave, rate: int, steps: int) -> Wave:
+    """Return the level every 2.5 ms, of that many steps each, about their mean, in dB."""
+    starts = (np.arange(int(len(wave) / rate / STEP_S)) * STEP_S * rate).astype(np.intp)
+    size = round(steps * STEP_S * rate)
     starts = starts[starts + size <= len(wave)]
     squares, sums = (np.concatenate(([0.0], np.cumsum(part))) for part in (np.square(wave), wave))
     power, mean = ((part[starts + size] - part[starts]) / size for part in (squares, sums))
@@ -268,7 +269,7 @@ _Array: TypeAlias = npt.NDArray[np.float64]
 _LEVEL_DB = -12.0
 """Root mean square of the reference, below full scale, at which both are analysed."""
 
-_SOUND_DB = -35.0
+SOUND_DB = -35.0
 """Frames above speech by less than this hold sound."""
 
 _LOST_DB = 25.0
@@ -292,7 +293,7 @@ _NEAR_S = 0.06
 _BRIEF_S = 0.035
 """Time over which the difference is averaged."""
 
-_LOUDER_DB, _SPOILT_S, _UNLIKE_S = -25.0, 0.15, 0.3
+LOUDER_DB, _SPOILT_S, _UNLIKE_S = -25.0, 0.15, 0.3
 """Level relative to the speech of frames that can be spoilt, and the times that are."""
 
 
@@ -331,12 +332,12 @@ class Alignment:
         mine = ("reference", "candidate").index(side)
         level, partner = (self.levels[s][self.path[:, s]] for s in (mine, 1 - mine))
         steps = np.diff(self.path, axis=0, prepend=-1)
-        sound = level >= _SOUND_DB
+        sound = level >= SOUND_DB
         alone = sound & ((steps[:, 1 - mine] == 0) | (partner <= level - _LOST_DB))
         alone &= steps[:, mine] == 1
         score = np.where(alone, 1.0, np.where(sound & (steps[:, mine] == 1), -_PRICE, 0.0))
         begin, end, total = _largest_run(score)
-        shared = sound & ~alone & (partner >= _SOUND_DB)
+        shared = sound & ~alone & (partner >= SOUND_DB)
         return Gap(
             seconds=total * self.hop_s,
             at_s=float(self.path[begin, 1]) * self.hop_s,
@@ -370,7 +371,7 @@ class Alignment:
         of the sound has in common, such as another loudness, does not count.
         """
         distances = frame_distances(*self.spectra)
-        sound = self.levels[0] >= _LOUDER_DB
+        sound = self.levels[0] >= LOUDER_DB
         frames = max(1, round(_SPOILT_S / self.hop_s))
         if len(distances) < frames or not sound.any():
             return 0.0, 0.0
@@ -384,7 +385,7 @@ class Alignment:
         For sides of any timing and noise. Another loudness of the whole does not count.
         """
         before, after = (self.spectra[side][self.path[:, side]] for side in (0, 1))
-        sound = self.levels[0][self.path[:, 0]] >= _LOUDER_DB
+        sound = self.levels[0][self.path[:, 0]] >= LOUDER_DB
         frames = max(1, round(_UNLIKE_S / self.hop_s))
         if len(self.path) < frames or not sound.any():
             return 0.0, 0.0
@@ -396,7 +397,7 @@ class Alignment:
     def level_change(self) -> tuple[float, float]:
         """Return how much louder or softer 0.4 s of sound are at most, dB, and their time in s."""
         before, after = (self.levels[side][self.path[:, side]] for side in (0, 1))
-        sound = (before >= _SOUND_DB) & (after >= _SOUND_DB)
+        sound = (before >= SOUND_DB) & (after >= SOUND_DB)
         change, frames = (after - before)[sound], max(1, round(0.4 / self.hop_s))
         if len(change) < frames:
             return 0.0, 0.0

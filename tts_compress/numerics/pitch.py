@@ -134,10 +134,10 @@ def _cheapest_path(costs: _Array, octaves: _Array) -> npt.NDArray[np.intp]:
     return path
 
 
-def pitch_change(before: Audio, after: Audio, seconds: _Array) -> tuple[float, float]:
-    """Return by how many cents the second voice is higher, and the time of its first such frame.
+def pitch_changes(before: Audio, after: Audio, seconds: _Array) -> tuple[_Array, _Array]:
+    """Return by how many cents the second voice is higher, and the times in it, in seconds.
 
-    The median over moments with a voice in both; a semitone is 100. 0 where there are too few.
+    Of moments with a voice in both; a semitone is 100. None where there are too few.
 
     Args:
         before: The first voice.
@@ -152,6 +152,5 @@ def pitch_change(before: Audio, after: Audio, seconds: _Array) -> tuple[float, f
     left, right = tracks
     voiced = np.flatnonzero((left > 0.0) & (right > 0.0))
     if len(voiced) < LEAST_FRAMES:
-        return 0.0, 0.0
-    cents = 1200.0 * np.log2(right[voiced] / left[voiced])
-    return float(np.median(cents)), float(seconds[voiced[0], 1])
+        voiced = voiced[:0]
+    return 1200.0 * np.log2(right[voiced] / left[voiced]), seconds[voiced, 1]

@@ -234,6 +234,24 @@ def whispered_throughout(audio: Audio) -> Audio:
     return changed(audio, whisper * before / after)
 
 
+def swelling(audio: Audio, hz: float = 5.0, decibels: float = 7.0) -> Audio:
+    """Make it louder and softer by some decibels in all, so many times a second."""
+    times_s = np.arange(len(audio.samples)) / audio.sample_rate
+    return changed(audio, audio.samples * 10 ** (decibels / 40 * np.sin(2 * np.pi * hz * times_s)))
+
+
+def rough(audio: Audio) -> Audio:
+    return swelling(audio, hz=50.0)
+
+
+def vibrating(audio: Audio, share: float = 0.04) -> Audio:
+    """Make it higher and lower by a share, six times a second."""
+    samples, turn = np.arange(len(audio.samples)), audio.sample_rate / (2 * np.pi * 6.0)
+    return changed(
+        audio, np.interp(samples + share * turn * np.sin(samples / turn), samples, audio.samples)
+    )
+
+
 FAULTS: list[tuple[str, Plant]] = [
     ("pinned", pinned),
     ("pinned", _stuck_low),
@@ -265,4 +283,7 @@ PLANTED: list[tuple[str, Plant]] = [
     ("onset", pre_echo),
     ("spoilt", _whispered),
     ("unlike", whispered_throughout),
+    ("tremolo", swelling),
+    ("tremolo", rough),
+    ("vibrato", vibrating),
 ]

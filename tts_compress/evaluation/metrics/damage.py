@@ -125,6 +125,12 @@ class Damage(Record):
     unlike: Finding | None = None
     """Decibels by which 0.3 s of sound differ beyond what other noise does."""
 
+    tremolo: Finding | None = None
+    """Decibels by which the loudness sways, or flutters as a rough voice's does."""
+
+    vibrato: Finding | None = None
+    """Cents by which the pitch sways."""
+
     words: Finding | None = None
     """Share of the words that are misheard beyond any rendering by the reference."""
 
@@ -312,10 +318,10 @@ METRICS = (
             "whistle, a pause, noise in the pauses (hiss), sound that is repeated, dropped, "
             "missing at the end (truncation) or goes on behind it (runaway), another length, "
             "level or pitch, noise in the speech (burst) or frequencies that are missing (hole), "
-            "sound before a sound (onset), another sound (spoilt, unlike), or half of its words "
-            "misheard, where the reference has "
-            "none, with this seed and another. What was not seen in so many utterances can still "
-            "happen: the bound says how often.",
+            "sound before a sound (onset), another sound (spoilt, unlike), loudness or pitch "
+            "that sways (tremolo, vibrato), or half of its words misheard, where the reference "
+            "has none, with this seed and another. What was not seen in so many utterances can "
+            "still happen: the bound says how often.",
         },
     ),
 )

@@ -1,0 +1,57 @@
+"""Loudness and pitch that sway are found beside a rendering with any timing and noise."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from tests.evaluation.metrics.planted import (
+    RATE,
+    Plant,
+    changed,
+    make_speech,
+    rough,
+    swelling,
+    vibrating,
+)
+from tts_compress.audio import Audio
+from tts_compress.numerics.damage import KINDS, Renderings
+from tts_compress.numerics.sway import roughness, sway
+
+
+def _size(kind: str, reference: Audio, candidate: Audio) -> float:
+    return KINDS[kind].size(Renderings(reference, candidate))[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "plant"),
+    [("tremolo", swelling), ("tremolo", rough), ("vibrato", partial(vibrating, share=0.08))],
+)
+def test_what_sways_is_found_in_other_noise(kind: str, plant: Plant) -> None:
+    clean, other = make_speech(), make_speech(7)
+    allowed = max(_size(kind, clean, other), _size(kind, other, clean)) + KINDS[kind].margin
+    later = changed(other, other.samples[170:])
+    assert _size(kind, clean, later) <= allowed
+    assert _size(kind, clean, plant(later)) > allowed
+
+
+@pytest.mark.parametrize("kind", ["tremolo", "vibrato"])
+def test_nothing_sways_that_is_softer_or_late(kind: str) -> None:
+    clean = make_speech()
+    for samples in (0.9 * clean.samples, -clean.samples, np.roll(clean.samples, 8)):
+        assert _size(kind, clean, changed(clean, samples)) <= KINDS[kind].margin / 2
+
+
+def test_a_rough_voice_has_no_beat_of_its_own_reference() -> None:
+    clean = make_speech().samples.astype(np.float64)
+    beaten = rough(make_speech()).samples.astype(np.float64)
+    size, at_s = roughness(clean, beaten, RATE)
+    assert size == pytest.approx(7.0 / 8.0**0.5, rel=0.3)
+    assert 0.0 <= at_s < len(clean) / RATE
+    assert roughness(beaten, beaten, RATE)[0] == 0.0
+    assert roughness(clean[:100], beaten, RATE) == (0.0, 0.0)
+
+
+def test_the_largest_sway_has_a_time() -> None:
+    assert sway(np.array([1.0, 2.0, 9.0]), np.array([0.1, 0.2, 0.3])) == (1.0, 0.3)
+    assert sway(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
