@@ -184,12 +184,12 @@ def _bends(wave: Wave, rate: int) -> Wave:
 
 
 def _neighbours(bends: Wave) -> Wave:
-    """Return the largest bend in the 10 ms on either side of each millisecond."""
+    """Return the largest bend in the 3 to 10 ms on either side of each millisecond."""
     if not len(bends):
         return bends
     around = np.lib.stride_tricks.sliding_window_view(np.pad(bends, 10), 21)
-    # A click on the edge of a millisecond is in the next one, too.
-    return np.asarray(np.maximum(around[:, :9].max(axis=1), around[:, 12:].max(axis=1)))
+    # A click of 2 ms has two edges, and one on that of a millisecond is in the next, too.
+    return np.asarray(np.maximum(around[:, :8].max(axis=1), around[:, 13:].max(axis=1)))
 
 
 def _beyond(bends: Wave, around: Wave, rate: int) -> Places:

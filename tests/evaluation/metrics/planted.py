@@ -76,6 +76,14 @@ def _clicks(audio: Audio) -> Audio:
     return changed(audio, samples)
 
 
+def _pulses(audio: Audio) -> Audio:
+    """Add 2 ms of a tenth of full scale at ten places."""
+    samples = audio.samples.copy()
+    for start in (np.linspace(0.1, 0.9, 10) * len(samples)).astype(int):
+        samples[start : start + audio.sample_rate // 500] += 0.1
+    return changed(audio, samples)
+
+
 def _whistle(audio: Audio) -> Audio:
     """Add 0.9 s of a tone 30 dB below full scale."""
     samples, count = audio.samples.copy(), round(0.9 * audio.sample_rate)
@@ -259,6 +267,7 @@ FAULTS: list[tuple[str, Plant]] = [
     ("offset", _offset),
     ("frozen", zeros),
     ("click", _clicks),
+    ("click", _pulses),
     ("whistle", _whistle),
     ("pause", pause),
     ("hiss", _hiss),
