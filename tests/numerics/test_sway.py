@@ -1,19 +1,10 @@
 """Loudness and pitch that sway are found beside a rendering with any timing and noise."""
 
-from functools import partial
-
 import numpy as np
 import pytest
 
-from tests.evaluation.metrics.planted import (
-    RATE,
-    Plant,
-    changed,
-    make_speech,
-    rough,
-    swelling,
-    vibrating,
-)
+from tests.evaluation.metrics import planted
+from tests.evaluation.metrics.planted import changed, make_speech, rough, swelling, vibrating
 from tts_compress.audio import Audio
 from tts_compress.numerics.damage import KINDS, Renderings
 from tts_compress.numerics.sway import roughness, sway
@@ -25,9 +16,9 @@ def _size(kind: str, reference: Audio, candidate: Audio) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "plant"),
-    [("tremolo", swelling), ("tremolo", rough), ("vibrato", partial(vibrating, share=0.08))],
+    [("tremolo", swelling), ("tremolo", rough), ("vibrato", vibrating)],
 )
-def test_what_sways_is_found_in_other_noise(kind: str, plant: Plant) -> None:
+def test_what_sways_is_found_in_other_noise(kind: str, plant: planted.Plant) -> None:
     clean, other = make_speech(), make_speech(7)
     allowed = max(_size(kind, clean, other), _size(kind, other, clean)) + KINDS[kind].margin
     later = changed(other, other.samples[170:])
@@ -45,11 +36,11 @@ def test_nothing_sways_that_is_softer_or_late(kind: str) -> None:
 def test_a_rough_voice_has_no_beat_of_its_own_reference() -> None:
     clean = make_speech().samples.astype(np.float64)
     beaten = rough(make_speech()).samples.astype(np.float64)
-    size, at_s = roughness(clean, beaten, RATE)
+    size, at_s = roughness(clean, beaten, planted.RATE)
     assert size == pytest.approx(7.0 / 8.0**0.5, rel=0.3)
-    assert 0.0 <= at_s < len(clean) / RATE
-    assert roughness(beaten, beaten, RATE)[0] == 0.0
-    assert roughness(clean[:100], beaten, RATE) == (0.0, 0.0)
+    assert 0.0 <= at_s < len(clean) / planted.RATE
+    assert roughness(beaten, beaten, planted.RATE)[0] == 0.0
+    assert roughness(clean[:100], beaten, planted.RATE) == (0.0, 0.0)
 
 
 def test_the_largest_sway_has_a_time() -> None:

@@ -5,14 +5,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.numerics.faults import (
-    LOUDER_DB,
-    SOUND_DB,
-    STEP_S,
-    Alignment,
-    Wave,
-    brief_levels,
-)
+from tts_compress.numerics import faults
+from tts_compress.numerics.faults import Alignment, Wave
 
 _SMOOTH_S = 0.06
 """Time over which levels are averaged: frames of two seeds differ from one to the next."""
@@ -40,7 +34,7 @@ def sway(values: _Array, times_s: _Array) -> tuple[float, float]:
 def level_sway(alignment: Alignment) -> tuple[float, float]:
     """Return by how many dB the loudness sways beside the reference's, and when, in s."""
     before, after = (alignment.levels[side][alignment.path[:, side]] for side in (0, 1))
-    sound = (before >= LOUDER_DB) & (after >= SOUND_DB)
+    sound = (before >= faults.LOUDER_DB) & (after >= faults.SOUND_DB)
     frames = max(1, round(_SMOOTH_S / alignment.hop_s))
     if sound.sum() < frames:
         return 0.0, 0.0
@@ -70,14 +64,15 @@ def _beats(wave: Wave, rate: int) -> tuple[_Array, _Array]:
 
     The power has the shape `[parts, bins]`, and is in dB squared.
     """
-    levels = brief_levels(wave, rate, steps=2)
-    size = round(_PART_S / STEP_S)
+    levels = faults.brief_levels(wave, rate, steps=2)
+    size = round(_PART_S / faults.STEP_S)
     if len(levels) < size:
         return np.zeros((0, size // 2 + 1)), np.zeros(0)
     # Silence may be as deep as it likes.
     levels = np.maximum(levels - np.quantile(levels, 0.95), 1.2 * _SPEECH_DB)
     parts = np.lib.stride_tricks.sliding_window_view(levels, size)[:: size // 8]
-    speech = np.flatnonzero(np.quantile(parts, _SOFT, axis=1) > _SPEECH_DB)
+    speech = np.quantile(parts, _SOFT, axis=1) > _SPEECH_DB
+    times_s = np.arange(len(parts), dtype=np.float64) * (size // 8 * faults.STEP_S)
     taper = np.hanning(size + 1)[:-1]
     spectra = np.fft.rfft(parts[speech] * (taper / taper.sum()), axis=1)
-    return 2.0 * np.square(np.abs(spectra)), np.asarray(speech * (size // 8 * STEP_S), np.float64)
+    return 2.0 * np.square(np.abs(spectra)), times_s[speech]

@@ -252,7 +252,7 @@ def rough(audio: Audio) -> Audio:
     return swelling(audio, hz=50.0)
 
 
-def vibrating(audio: Audio, share: float = 0.04) -> Audio:
+def vibrating(audio: Audio, share: float = 0.05) -> Audio:
     """Make it higher and lower by a share, six times a second."""
     samples, turn = np.arange(len(audio.samples)), audio.sample_rate / (2 * np.pi * 6.0)
     return changed(
