@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
+from scipy.stats import theilslopes
 
 from tts_compress.audio import audio_sha256, read_wav
 from tts_compress.errors import EvaluationError, TextError
@@ -191,14 +192,18 @@ _KILOBYTES = 8.0
 
 
 def _growth(work: Callable[[int], None], rounds: int) -> tuple[float, float]:
-    """Return the growth per round, over the later half: of memory in kB, and of open files."""
+    """Return the growth per round, over the later half: of memory in kB, and of open files.
+
+    The median of the slopes between any two rounds (Theil and Sen): a heap that once takes another
+    piece does not grow.
+    """
     process = pytest.importorskip("psutil").Process()
     samples = []
     for number in range(rounds):
         work(number)
         samples.append((process.memory_info().rss / 1e3, process.num_fds()))
     later = np.array(samples[rounds // 2 :])
-    memory, files = (np.polyfit(np.arange(len(later)), column, 1)[0] for column in later.T)
+    memory, files = (theilslopes(column)[0] for column in later.T)
     return float(memory), float(files)
 
 
