@@ -6,8 +6,7 @@ import pytest
 from tests.evaluation.metrics import planted
 from tests.evaluation.metrics.planted import changed, make_speech, rough, swelling, vibrating
 from tts_compress.audio import Audio
-from tts_compress.numerics.damage import KINDS, Renderings
-from tts_compress.numerics.sway import roughness, sway
+from tts_compress.numerics.damage import KINDS, Renderings, roughness, sway
 
 
 def _size(kind: str, reference: Audio, candidate: Audio) -> float:
