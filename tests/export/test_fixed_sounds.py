@@ -45,11 +45,11 @@ def _cut(voice: Any, *, original: bool = False) -> tuple[Any, Stage, onnxruntime
     return model, stage, onnxruntime.InferenceSession(sound.SerializeToString())
 
 
-def _small(original: Any, form: str) -> Any:
-    """Return a voice in INT8 in a format, calibrated on a few texts."""
+def _small(original: Any, form: str, texts: int) -> Any:
+    """Return a voice in INT8 in a format, calibrated on so many texts."""
     recipe = find_recipe(original.family, "int8")
     assert recipe.calibration is not None
-    few = recipe.calibration.model_copy(update={"utterances": 16})
+    few = recipe.calibration.model_copy(update={"utterances": texts})
     changed = recipe.model_copy(update={"format": form, "calibration": few})
     return compress(original, "int8", recipe=changed, quality="fast")
 
@@ -96,7 +96,7 @@ def test_codes_in_fixed_sizes_are_no_worse_than_those_of_the_processor(
     """
     original, runs = _original(name, request), dict[str, tuple[Stage, _Run]]()
     for form in ("qoperator", "qdq", "qdq16"):
-        small = _small(original, form)
+        small = _small(original, form, 16)
         _, stage, dynamic = _cut(small)
         runs[form] = stage, partial(dynamic.run, None)
         if form != "qoperator":
@@ -132,7 +132,7 @@ def test_simulators_of_npus_say_what_processors_do(
     """
     original, runs = _original(name, request), dict[str, tuple[Stage, _Run]]()
     for form in forms:
-        voice = original if form == "fp32" else _small(original, form)
+        voice = original if form == "fp32" else _small(original, form, 64)
         _, stage, dynamic = _cut(voice, original=voice is original)
         export_fixed(voice, tmp_path / form, [128])
         player = _PLAYER(tmp_path / form, opened)
