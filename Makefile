@@ -118,7 +118,7 @@ check: $(VENV)/.developer  ## lint, formatting, types (the first time after `ins
 test: $(VENV)/.developer  ## the fast tests, 13 minutes on two cores of a Zen 3 (the first time after `install`)
 	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
 
-test-slow: $(VENV)/.developer  ## the tests that take minutes
+test-slow: $(VENV)/.developer  ## the tests that take more than about a second and a half
 	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder -m slow --ignore tests/web
 
 test-web: $(VENV)/.developer $(WEB)  ## voices in Node, Chromium, OpenVINO and sherpa-onnx

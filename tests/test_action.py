@@ -137,6 +137,7 @@ def test_a_value_that_begins_with_a_dash_is_no_option(
     assert ast.literal_eval(runner.printed).items() >= read.items()
 
 
+@pytest.mark.slow
 def test_the_cache_has_a_key_of_what_is_installed(action: dict[str, Any], tmp_path: Path) -> None:
     """Every run downloaded 0.6 GB."""
     keys = []

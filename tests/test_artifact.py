@@ -101,6 +101,7 @@ def artifact(tmp_path: Path, manifest: Manifest) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @given(_manifests)
 def test_manifest_survives_the_file(manifest: Manifest) -> None:
     text = manifest.to_json()
@@ -108,6 +109,7 @@ def test_manifest_survives_the_file(manifest: Manifest) -> None:
     assert Manifest.from_json(text).to_json() == text
 
 
+@pytest.mark.slow
 @given(manifest=_manifests, data=st.data())
 def test_any_wrong_value_is_an_artifact_error_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, manifest: Manifest, data: st.DataObject

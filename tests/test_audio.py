@@ -21,6 +21,7 @@ def test_duration_is_samples_over_rate() -> None:
     assert Audio(samples=np.zeros(8000, np.float32), sample_rate=16000).duration_s == 0.5
 
 
+@pytest.mark.slow
 @given(
     samples=arrays(np.float32, st.integers(0, 50), elements=st.floats(-4, 4, width=32)),
     rate=st.sampled_from([8000, 16000, 22050, 48000]),

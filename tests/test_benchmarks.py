@@ -58,6 +58,7 @@ def reference(tiny: GraphModel, sentence: Sentence) -> list[Spoken]:
     return speak(tiny.files().weights[0], [sentence], _PIPER)
 
 
+@pytest.mark.slow
 def test_a_sentence_has_the_wanted_length_and_speaks_equal_noise(
     tiny: GraphModel, sentence: Sentence, reference: list[Spoken]
 ) -> None:

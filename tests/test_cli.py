@@ -18,6 +18,7 @@ from tts_compress.cli import main
 from tts_compress.families import family_names
 
 
+@pytest.mark.slow
 def test_quantize_saves_an_artifact_and_prints_its_contents(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def test_bad_input_gets_one_plain_line_and_exit_code_2(
     assert not (tmp_path / "o.MP3").exists()
 
 
+@pytest.mark.slow
 def test_synthesize_writes_speech_that_a_seed_repeats(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +197,7 @@ def test_help_and_import_load_no_heavy_package() -> None:
 _TEXT = "Hello there."
 
 
+@pytest.mark.slow
 def test_the_file_and_the_samples_are_those_of_the_whole(
     tiny_path: Path, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

@@ -180,6 +180,7 @@ def test_an_encoding_that_lacks_a_character_fails_nothing(encoding: str) -> None
     assert json.loads(printed) == {"limit": "\u2265 20 \xe9 \U0001f600"}
 
 
+@pytest.mark.slow
 def test_closed_streams_are_no_error() -> None:
     """Without standard output it was an AttributeError; without standard error, errors went to it.
 

@@ -97,6 +97,7 @@ def test_deeply_nested_file_is_a_recipe_error(tmp_path: Path) -> None:
         read_config(_write(tmp_path, "version = " + "[" * 2000 + "]" * 2000), _File)
 
 
+@pytest.mark.slow
 @given(st.one_of(st.binary(max_size=200), st.text(max_size=200).map(str.encode)))
 def test_any_bytes_are_a_file_or_a_recipe_error(
     tmp_path_factory: pytest.TempPathFactory, content: bytes

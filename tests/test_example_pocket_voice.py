@@ -44,6 +44,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
+@pytest.mark.slow
 def test_a_training_that_was_cut_off_ends_with_the_same_weights(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

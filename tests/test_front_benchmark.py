@@ -118,6 +118,7 @@ def _same(path: Path) -> list[Contestant]:
     ]
 
 
+@pytest.mark.slow
 def test_a_voice_against_itself_loses_nothing(tiny: GraphModel, tmp_path: Path) -> None:
     [path] = tiny.files().weights
     [call] = tiny.calibration_calls(["Watch your step."], seed=0)

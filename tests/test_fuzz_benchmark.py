@@ -43,6 +43,7 @@ def test_results_agree_with_what_they_were_made_from(tmp_path: Path, kind: str) 
         run_case(seed, kind, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), [("locale", 13), ("stream", 4)])
 def test_commands_end_well_whatever_the_shell(tmp_path: Path, kind: str, seed: int) -> None:
     """An output in ASCII, and all streams closed: both ended as internal errors."""

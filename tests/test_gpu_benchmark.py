@@ -421,6 +421,7 @@ def test_a_network_without_one_entrance_runs_where_its_weights_lie(
     assert there.step().device.type == "meta"
 
 
+@pytest.mark.slow
 def test_networks_are_listed_without_their_packages() -> None:
     """Each system has an environment with its own package alone."""
     missing = "import sys; sys.modules['pocket_tts'] = None; import benchmarks.networks as n"

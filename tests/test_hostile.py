@@ -102,6 +102,7 @@ def test_scales_of_a_voice_are_bounded(tmp_path: Path, name: str) -> None:
         PiperModel(_voice(tmp_path, inference={name: 1000}), spec="voice")
 
 
+@pytest.mark.slow
 def test_controls_in_a_voice_do_not_reach_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -85,6 +85,7 @@ def test_an_interval_of_the_wrong_width_is_caught(factor: float) -> None:
     assert not row.holds
 
 
+@pytest.mark.slow
 def test_false_alarms_agree_with_a_test_of_signs() -> None:
     """Twelve texts that differ by one error each: a direct count over all signs."""
     data = _data([[1]] * 12, [[2]] * 12, [10] * 12)
@@ -145,6 +146,7 @@ def test_losses_have_the_stated_rate_and_keep_together(struck: Any) -> None:
     assert compare(data, Plan(50, 2, 10), Loss(struck, 0.1)).truth == pytest.approx(0.09)
 
 
+@pytest.mark.slow
 def test_bounds_hold_for_losses_that_intervals_miss() -> None:
     """On the 24 texts of `en-quick`; the interval's end is what it was compared with."""
     rows = {row["loss"]: row for row in misses(read_word_errors(), Plan(24, 3, 400))}

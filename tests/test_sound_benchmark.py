@@ -107,6 +107,7 @@ def test_values_that_are_none_are_one_line(
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_fewer_bits_change_the_weights_they_name_more() -> None:
     pytest.importorskip("piper")
     original, six, four = (

@@ -135,6 +135,7 @@ def test_equal_calls_are_equal_files(tmp_path: Path) -> None:
         assert archive.namelist() == ["0/mel.npy", "1/mel.npy"]
 
 
+@pytest.mark.slow
 def test_texts_of_a_program_take_the_place_of_a_set(tiny: GraphModel) -> None:
     texts = (f"Text {number}." for number in range(70))
     small = compress(tiny, "int8-static", calibration=texts)
@@ -271,6 +272,7 @@ def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
         compress(f"onnx:{vocoder}", "int8", calibration=given)
 
 
+@pytest.mark.slow
 def test_voice_wants_texts(tiny: GraphModel, feeds: Path) -> None:
     with pytest.raises(RecipeError, match=r"holds arrays, but .* is a voice, .*calibration set"):
         compress(tiny, "int8", calibration=feeds)

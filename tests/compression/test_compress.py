@@ -51,6 +51,7 @@ def wanted(tiny: GraphModel) -> dict[str, Audio]:
     return {text: tiny.synthesize(text, seed=0) for text in _TEXTS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", _SCHEMES)
 def test_artifact_speaks_nearly_the_same(
     compressed: Callable[[str], Path], tiny: GraphModel, wanted: dict[str, Audio], scheme: str
@@ -93,6 +94,7 @@ def _check_manifest(found: GraphModel, tiny: GraphModel, scheme: str) -> None:
     assert {layer.module.split(".")[0] for layer in manifest.layers} == set(tiny.components())
 
 
+@pytest.mark.slow
 def test_files_run_in_plain_onnxruntime(compressed: Callable[[str], Path]) -> None:
     """These have every operator and every type of weights that the others have."""
     schemes = ("int8", "int8-dynamic", "int4-int8", "fp16", "bf16")
@@ -116,6 +118,7 @@ def test_static_convolutions_are_really_fused(compressed: Callable[[str], Path])
     assert count_fused(found.graph()) == found.manifest.counts["Conv int8/static"] > 30
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_bytes_in_another_process(
     compressed: Callable[[str], Path],
     tiny: GraphModel,
@@ -132,6 +135,7 @@ compress(voice, "int8", recipe=recipe).save({str(tmp_path / "again")!r})
         assert (tmp_path / "again" / path.name).read_bytes() == path.read_bytes(), path.name
 
 
+@pytest.mark.slow
 def test_another_seed_calibrates_on_other_noise_in_a_stage_until_the_end(
     compressed: Callable[[str], Path],
     tiny: GraphModel,
@@ -148,6 +152,7 @@ def test_another_seed_calibrates_on_other_noise_in_a_stage_until_the_end(
     assert saved.read_bytes() != (compressed("int8") / "tiny.onnx").read_bytes()
 
 
+@pytest.mark.slow
 def test_input_is_not_modified_and_nothing_is_written(
     tiny_path: Path, quick_recipe: Callable[[str], Path]
 ) -> None:

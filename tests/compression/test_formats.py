@@ -69,6 +69,7 @@ def test_portable_form_holds_standard_operators_only(portable: Path, tiny: Graph
     _check_sound(small, tiny, 15)
 
 
+@pytest.mark.slow
 def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str], Path]) -> None:
     """Durations and layers too narrow for the recipe stay real, whatever the form."""
     for form, folder in (("qdq", portable), ("qoperator", compressed("int8"))):
@@ -83,6 +84,7 @@ def test_both_forms_honour_the_recipe(portable: Path, compressed: Callable[[str]
         assert not [la.module for la in static if la.module.startswith("dec.resblocks")]
 
 
+@pytest.mark.slow
 def test_activations_in_16_bits_are_finer(
     tiny: GraphModel, compressed: Callable[[str], Path], quick_recipe: Callable[[str], Path]
 ) -> None:
@@ -114,6 +116,7 @@ def test_16_bits_are_neither_trained_nor_chosen_by_speed(
         compress_trained(tiny, "int8", recipe=wide)
 
 
+@pytest.mark.slow
 def test_fused_form_of_the_portable_scheme(
     tiny: GraphModel, quick_recipe: Callable[[str], Path]
 ) -> None:

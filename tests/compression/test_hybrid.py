@@ -75,6 +75,7 @@ def test_a_hybrid_is_what_compressing_that_component_alone_gives(
         assert snr_db(expected, made) > damage + 3, name
 
 
+@pytest.mark.slow
 def test_damage_in_a_component_is_in_its_hybrid_alone(
     tiny: GraphModel, compressed: Callable[[str], Path]
 ) -> None:
@@ -90,6 +91,7 @@ def test_damage_in_a_component_is_in_its_hybrid_alone(
     assert levels[1] < levels[0] - 10
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_as_often_as_in_the_original(
     tiny: GraphModel, compressed: Callable[[str], Path]
 ) -> None:
@@ -99,6 +101,7 @@ def test_noise_is_drawn_as_often_as_in_the_original(
         assert [value.name for value in feed_noise(voice.graph()).graph.input] == expected, name
 
 
+@pytest.mark.slow
 def test_a_component_of_another_graph_is_refused(
     tiny: GraphModel, compressed: Callable[[str], Path]
 ) -> None:
@@ -111,6 +114,7 @@ def test_a_component_of_another_graph_is_refused(
         with_component(base, other, "dec")
 
 
+@pytest.mark.slow
 def test_a_hybrid_is_saved_like_any_artifact(
     tiny: GraphModel, compressed: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -119,12 +119,14 @@ def test_what_moves_lengths_is_never_selected() -> None:
     assert select(options, (0.0, 0.0))["a"] == _EXACT
 
 
+@pytest.mark.slow
 def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechComparison) -> None:
     same = comparison.damage(None)
     assert (same.distortion, same.floor_db, same.moved) == (0.0, 0.0, 0)
     assert comparison.damage(bench.convert(bench.recipe)).distortion > 0.0
 
 
+@pytest.mark.slow
 def test_weights_that_durations_depend_on_stay_whole_where_16_bits_move_them(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,6 +156,7 @@ def test_16_bits_stay_where_nothing_could_be_compressed_without_them(
     assert Weights.INT16 in weights
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "least", "largest"), [(3e-5, 0.1, 0.6), (1.0, 0.8, 1.0)])
 def test_weights_get_twelve_bits_where_durations_hardly_change(
     most: float, least: float, largest: float, bench: Workbench, monkeypatch: pytest.MonkeyPatch
@@ -181,6 +184,7 @@ def test_weights_get_twelve_bits_where_durations_hardly_change(
     assert 0.0 < np.mean(changes) < 1.5 * most
 
 
+@pytest.mark.slow
 def test_weights_that_durations_depend_on_keep_16_bits_where_12_are_heard(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +197,7 @@ def test_weights_that_durations_depend_on_keep_16_bits_where_12_are_heard(
     assert Weights.INT12 not in weights
 
 
+@pytest.mark.slow
 def test_layers_without_names_are_tried_in_integers(bench: Workbench) -> None:
     """Without a module they would all decide durations, as the nameless one among them does."""
     numbered = copy_model(bench.model.graph())
@@ -210,6 +215,7 @@ def test_layers_without_names_are_tried_in_integers(bench: Workbench) -> None:
     assert not set(quality._deciding(plain)).intersection(m for g in groups for m in g.modules)
 
 
+@pytest.mark.slow
 def test_a_recipe_within_the_bound_is_taken_as_it_is(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,6 +226,7 @@ def test_a_recipe_within_the_bound_is_taken_as_it_is(
     assert conversion.static
 
 
+@pytest.mark.slow
 def test_forms_that_the_runtime_refuses_are_not_chosen(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,6 +248,7 @@ def test_rules_of_a_group_match_no_neighbour_that_decides_durations() -> None:
     assert quality._without(group, ["encoder.1.length"]) is group
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("held_out", [0, 4])
 def test_a_choice_equalizes_no_channels_that_durations_depend_on(
     held_out: int, bench: Workbench
@@ -254,6 +262,7 @@ def test_a_choice_equalizes_no_channels_that_durations_depend_on(
     assert any(tensor.name.endswith(".equalized") for tensor in base.graph.initializer)
 
 
+@pytest.mark.slow
 def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison) -> None:
     """The recipe breaks it; judged by a comparison of its own, the choice keeps it."""
     bound = 0.02
@@ -265,6 +274,7 @@ def test_a_choice_keeps_its_bound(bench: Workbench, comparison: SpeechComparison
     assert f"of {bound}" in recipe.summary
 
 
+@pytest.mark.slow
 def test_weights_get_twelve_bits_where_eight_break_the_bound(
     bench: Workbench, comparison: SpeechComparison, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -293,6 +303,7 @@ def test_groups_with_little_damage_together_are_not_heard_alone(
     assert (len(heard) > groups) == alone
 
 
+@pytest.mark.slow
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     conversion, _ = _choose(bench, 100.0)
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)
@@ -305,6 +316,7 @@ def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     assert any(d.activations == Activations.STATIC for d in conversion.decisions)
 
 
+@pytest.mark.slow
 def test_fast_is_the_recipe(
     tiny: GraphModel,
     quick_recipe: Callable[[str], Path],

@@ -36,6 +36,7 @@ from tts_compress.recipes.recipe import find_recipe, read_calibration_set
 _JOB = Job(seed=0, progress=Silent())
 
 
+@pytest.mark.slow
 def test_an_artifact_is_heard_beside_its_original(
     tiny: GraphModel, compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,6 +59,7 @@ def test_an_artifact_is_heard_beside_its_original(
     assert bad.distortion > good.distortion + 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("damage", "line"),
     [
@@ -89,6 +91,7 @@ def test_a_moved_length_uses_any_bound_up() -> None:
     assert SoundDamage(distortion=0.0, floor_db=0.0, moment=0.4).share(0.5) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_one_bad_moment_counts_though_the_mean_hides_it() -> None:
     speech = [make_speech(seed) for seed in range(3)]
     comparison = AudioComparison(speech, speech)
@@ -146,6 +149,7 @@ def _second() -> Audio:
     return changed(speech, speech.samples[: speech.sample_rate])
 
 
+@pytest.mark.slow
 def test_the_worst_of_more_texts_is_compared_with_that_of_six() -> None:
     """The largest of independent sizes grows as the logarithm of their number."""
     speech = _second()
@@ -174,6 +178,7 @@ def _late(texts: Collection[int]) -> Speech:
     return Speech(16, opened)
 
 
+@pytest.mark.slow
 def test_texts_with_another_timing_are_not_judged_unless_they_are_many() -> None:
     few, many, every = (SpeechComparison(_late(range(n)), 0).damage(_CANDIDATE) for n in (4, 5, 16))
     assert (few.moved, many.moved, every.moved) == (4, 5, 16)
@@ -182,6 +187,7 @@ def test_texts_with_another_timing_are_not_judged_unless_they_are_many() -> None
     assert many.share(0.5) == every.share(0.5) == np.inf
 
 
+@pytest.mark.slow
 def test_each_text_is_spoken_by_another_speaker(
     choir_path: Path, quick_recipe: Callable[[str], Path]
 ) -> None:
@@ -206,6 +212,7 @@ def test_what_is_tried_computes_on_one_thread_that_waits_for_nobody(tiny: GraphM
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
+@pytest.mark.slow
 def test_a_voice_without_noise_is_compared_with_slightly_other_weights(
     tiny_path: Path, quick_recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -281,6 +281,7 @@ def test_integers_are_no_original(tmp_path: Path, scheme: str, again: str) -> No
         _compress(small, again, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_voice_that_cannot_speak_here_is_still_compressed(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,6 +61,7 @@ def test_each_audio_is_analysed_once(
     assert len(_analysed(log)) == 6
 
 
+@pytest.mark.slow
 def test_one_process_is_enough_for_a_gpu(
     store: Store,
     audios: dict[str, Path],

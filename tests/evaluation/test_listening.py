@@ -256,6 +256,7 @@ def test_a_test_has_twenty_pairs_of_one_level_and_four_damaged_copies(tmp_path: 
     assert other.test != found.test
 
 
+@pytest.mark.slow
 def test_an_evaluation_writes_the_page_of_what_was_spoken(
     fake: ModuleType,
     fake_spec: Callable[..., str],

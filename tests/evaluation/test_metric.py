@@ -99,6 +99,7 @@ def with_peak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         cache.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("with_peak", "untimed")
 def test_a_metric_of_another_package_is_measured_shown_and_judged(
     fake: ModuleType,

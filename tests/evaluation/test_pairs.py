@@ -41,6 +41,7 @@ def speak(tiny_path: Path, tmp_path: Path, small_suite: Suite) -> Callable[[floa
     return speak_with
 
 
+@pytest.mark.slow
 def test_other_seeds_of_a_voice_with_noise_are_its_other_renderings(
     speak: Callable[[float], _Spoken],
 ) -> None:
@@ -52,6 +53,7 @@ def test_other_seeds_of_a_voice_with_noise_are_its_other_renderings(
     }
 
 
+@pytest.mark.slow
 def test_a_voice_without_noise_is_rendered_again_with_slightly_other_weights(
     speak: Callable[[float], _Spoken], tmp_path: Path, small_suite: Suite
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_voice_without_noise_is_rendered_again_with_slightly_other_weights(
         assert 30.0 < 10.0 * np.log10(np.sum(np.square(before.samples)) / noise) < 110.0
 
 
+@pytest.mark.slow
 def test_a_text_whose_length_other_weights_move_is_compared_with_itself(
     speak: Callable[[float], _Spoken], tmp_path: Path
 ) -> None:

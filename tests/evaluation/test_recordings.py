@@ -53,6 +53,7 @@ def _noisy(audio: Audio) -> Audio:
     return _changed(audio, audio.samples + 3e-3 * noise)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_folders_have_the_values_that_the_models_have(
     spoken: dict[str, Audio], tiny_path: Path, small_suite: Suite, tmp_path: Path
@@ -78,6 +79,7 @@ def test_folders_have_the_values_that_the_models_have(
     assert not any(row.passed for row in rows)
 
 
+@pytest.mark.slow
 def test_arrays_and_a_port_are_told_apart(spoken: dict[str, Audio], tmp_path: Path) -> None:
     """The port adds noise, and compression nothing."""
     noisy = {name: _noisy(audio) for name, audio in spoken.items()}
@@ -90,6 +92,7 @@ def test_arrays_and_a_port_are_told_apart(spoken: dict[str, Audio], tmp_path: Pa
     assert values["quantization"] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_path: Path) -> None:
     louder = {name: _changed(audio, 0.99 * audio.samples) for name, audio in spoken.items()}
     for seed, audios in enumerate((spoken, louder)):
@@ -100,6 +103,7 @@ def test_seeds_are_folders_and_give_the_floors(spoken: dict[str, Audio], tmp_pat
     assert report.distortion.other_seeds_db > 0.0
 
 
+@pytest.mark.slow
 def test_single_renderings_with_other_noise_have_no_distortion(
     spoken: dict[str, Audio], tiny: GraphModel
 ) -> None:

@@ -77,6 +77,7 @@ def run(
     return evaluate_candidate
 
 
+@pytest.mark.slow
 def test_a_model_against_itself_differs_in_nothing(
     fake: ModuleType,
     fake_spec: Callable[..., str],
@@ -98,6 +99,7 @@ def test_a_model_against_itself_differs_in_nothing(
     assert (found.duration.ratio, found.duration.kept, found.size.ratio) == (1.0, 1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_the_document_says_what_was_measured(
     run: Callable[..., Evaluation],
     fast_options: EvaluationOptions,
@@ -156,6 +158,7 @@ class _BlasThreads:
         return {pool["num_threads"] for pool in pools if "numpy" in pool["filepath"]}
 
 
+@pytest.mark.slow
 def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
@@ -177,6 +180,7 @@ def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
     assert len(inside) == len(kept.samples)
 
 
+@pytest.mark.slow
 def test_a_broken_candidate_fails_its_gates_whatever_its_words(
     run: Callable[..., Evaluation],
 ) -> None:
@@ -193,6 +197,7 @@ def test_a_broken_candidate_fails_its_gates_whatever_its_words(
     assert found == Evaluation.from_json(found.to_json())
 
 
+@pytest.mark.slow
 def test_another_evaluation_finds_the_transcripts_of_the_reference(
     run: Callable[..., Evaluation], tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +216,7 @@ def test_another_evaluation_finds_the_transcripts_of_the_reference(
     assert len(log.read_text().splitlines()) == 18 + 6 + 18
 
 
+@pytest.mark.slow
 def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     fake: ModuleType,
     fake_spec: Callable[..., str],
@@ -240,6 +246,7 @@ def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
     )
 
 
+@pytest.mark.slow
 def test_a_voice_that_nobody_understands_is_not_called_unchanged(
     run: Callable[..., Evaluation],
 ) -> None:
@@ -257,6 +264,7 @@ def test_models_of_different_rates_are_refused(run: Callable[..., Evaluation]) -
         run(rate=22_050)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     fake: ModuleType,
@@ -277,6 +285,7 @@ def test_a_model_in_memory_is_saved_for_its_worker_and_seeds_can_be_replaced(
     assert found.wer.delta > 0.5
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_the_same(
     run: Callable[..., Evaluation],
     fake: ModuleType,
@@ -328,6 +337,7 @@ def _wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_of_two_evaluations_into_one_folder_one_wins_and_writes_its_report(
     run: Callable[..., Evaluation], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
@@ -356,6 +366,7 @@ def test_folders_of_recordings_are_called_that(
         evaluate(tmp_path / "wavs_a", "demo", suite=small_suite, options=fast_options)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_an_original_that_changed_since_it_was_compressed_is_told(
     fake: ModuleType,

@@ -81,6 +81,7 @@ def _spoken(log: Path) -> list[str]:
     return [line.split(":")[0] for line in log.read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) -> None:
     """None of the sound ones has more errors."""
     found = run(log=str(log))
@@ -94,6 +95,7 @@ def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) 
     assert not [caution for caution in cautions(found) if "peaker" in caution]
 
 
+@pytest.mark.slow
 def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path) -> None:
     """Here by its number; models that were told others speak as that one."""
     found = run(speaker="2", chosen=("anna", "ben"), log=str(log))
@@ -102,6 +104,7 @@ def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path) -> 
     assert not [row for row in summary_rows(found) if "speaker" in row.label]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [("ben", None), (None, "ben")])
 def test_a_model_that_was_told_its_speaker_keeps_it(
     run: Callable[..., Evaluation], log: Path, chosen: _Chosen
@@ -130,6 +133,7 @@ def test_an_unknown_speaker_is_refused_before_anything_is_spoken(
     assert not _spoken(log)
 
 
+@pytest.mark.slow
 def test_the_default_speaker_is_timed_unless_one_is_named(
     fake_spec: Callable[..., str], log: Path, fast_options: EvaluationOptions
 ) -> None:
@@ -155,6 +159,7 @@ def test_what_one_speaker_spoke_is_not_taken_for_another(
     assert store.wav_path(jobs[-1]).name == "7692c3ad3540bb80-0.wav"
 
 
+@pytest.mark.slow
 def test_a_broken_speaker_is_the_worst_by_words(run: Callable[..., Evaluation]) -> None:
     found = run(broken=("ben",))
     results = {result.name: result for result in speaker_results(found)}
@@ -175,6 +180,7 @@ def test_a_broken_speaker_is_the_worst_by_words(run: Callable[..., Evaluation]) 
     assert "over 2 texts" in line
 
 
+@pytest.mark.slow
 def test_a_report_of_a_voice_of_one_does_not_speak_of_speakers(
     fake: ModuleType, fake_spec: Callable[..., str], suite: Suite, fast_options: EvaluationOptions
 ) -> None:

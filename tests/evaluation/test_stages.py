@@ -99,6 +99,7 @@ _RECOGNIZER = Analyzer(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_shares_are_the_whole_evaluation(
     fake: ModuleType,

@@ -65,6 +65,7 @@ def voice(request: pytest.FixtureRequest) -> Any:
     return load(value) if isinstance(value, Path) else value
 
 
+@pytest.mark.slow
 def test_a_text_of_any_length_is_that_of_the_voice(voice: Any, tmp_path: Path) -> None:
     """In the smallest graph that holds it, or in windows of the largest."""
     export_fixed(voice, tmp_path / "out", [100, 24])
@@ -88,6 +89,7 @@ def exported(
     return {name: folder / name for name in ("tiny", "small", "finer")}
 
 
+@pytest.mark.slow
 def test_every_number_of_frames_is_exact(tiny: Any, exported: dict[str, Path]) -> None:
     """Within a window, at its ends, and over several."""
     player = _PLAYER(exported["tiny"])
@@ -107,6 +109,7 @@ def test_every_number_of_frames_is_exact(tiny: Any, exported: dict[str, Path]) -
         assert np.abs(sound - whole.reshape(-1)).max() < 1e-5, length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", ["small", "finer"])
 def test_npus_take_it_by_their_documents(
     bits: str, exported: dict[str, Path], request: pytest.FixtureRequest
@@ -124,6 +127,7 @@ def test_npus_take_it_by_their_documents(
     assert masks == {onnx.TensorProto.FLOAT} | narrow
 
 
+@pytest.mark.slow
 def test_all_that_has_sixteen_bits_is_between_codes(exported: dict[str, Path]) -> None:
     """Sums, activations, upsampling, the last stage, and what a speaker adds."""
     graph = Graph(onnx.load(exported["finer"] / _SOUND))
@@ -152,6 +156,7 @@ def test_long_masks_are_not_broadcast(exported: dict[str, Path]) -> None:
     assert all(shapes[n.input[0]] == shapes[n.input[1]] for n in long)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tiny", "small"])
 def test_rknn_converts_and_says_the_same(
     form: str,
@@ -168,6 +173,7 @@ def test_rknn_converts_and_says_the_same(
     assert "exceeds the limit" not in said.out + said.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])
 def test_qnn_leaves_nothing_to_the_processor(
     form: str, exported: dict[str, Path], request: pytest.FixtureRequest
@@ -178,6 +184,7 @@ def test_qnn_leaves_nothing_to_the_processor(
     assert snr_db(_said(here, voice, "Hi."), _said(there, voice, "Hi.")) > 20
 
 
+@pytest.mark.slow
 def test_weights_of_transposed_convolutions_are_real(exported: dict[str, Path]) -> None:
     """QNN's provider leaves their `DequantizeLinear` to the CPU."""
     graph = Graph(onnx.load(exported["small"] / _SOUND))
@@ -186,6 +193,7 @@ def test_weights_of_transposed_convolutions_are_real(exported: dict[str, Path]) 
     assert all(name in graph.initializers for name in weights)
 
 
+@pytest.mark.slow
 def test_weights_of_four_bits_can_be_in_fixed_sizes(tiny: Any, tmp_path: Path) -> None:
     """Their codes are computed: nothing is known of them before the graph runs."""
     recipe = find_recipe("piper", "int4-weight-only")
@@ -199,6 +207,7 @@ def test_weights_of_four_bits_can_be_in_fixed_sizes(tiny: Any, tmp_path: Path) -
     assert said.any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["tiny", "small", "finer"])
 def test_openvino_says_the_same(
     form: str, exported: dict[str, Path], request: pytest.FixtureRequest
@@ -218,6 +227,7 @@ def test_openvino_says_the_same(
     assert snr_db(whole, _said(player, voice, _TEXTS[1])) > (60 if form == "tiny" else 30)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_fixed_is_named(
     tiny: Any,
     compressed: Callable[[str], Path],
@@ -238,6 +248,7 @@ def test_what_cannot_be_fixed_is_named(
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_padding_by_values_is_refused(tiny: Any, tmp_path: Path) -> None:
     """It repeats what is before the end, which a mask cannot."""
     model = tiny.graph()

@@ -88,6 +88,7 @@ class FamilyPromises:
     def _said(self, model: Any, seed: int | None = 0) -> Any:
         return model.synthesize(self.case.text, seed=seed).samples
 
+    @pytest.mark.slow
     def test_a_seed_repeats_what_is_spoken(
         self, model: Any, said: Callable[[int | None], Any]
     ) -> None:
@@ -103,6 +104,7 @@ class FamilyPromises:
         same = other.shape == audio.samples.shape and bool((other == audio.samples).all())
         assert same is not self.case.noisy
 
+    @pytest.mark.slow
     def test_it_says_the_same_on_a_gpu(
         self,
         model: Any,

@@ -168,6 +168,7 @@ def test_artifact_is_pointed_to_the_portable_form(
     assert original.advice == "the original has them: no scheme takes them out"
 
 
+@pytest.mark.slow
 def test_what_only_documents_decide_is_said_so(
     tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -185,6 +186,7 @@ def test_what_only_documents_decide_is_said_so(
     assert keys in verdicts["sherpa-onnx"]["problems"][0]
 
 
+@pytest.mark.slow
 def test_coreml_takes_no_codes(compressed: Callable[[str], Path]) -> None:
     """Its provider lists no operators of codes: FP16 is the form for it."""
     codes = check_runtime(open_model(compressed("int8-static")), "coreml")

@@ -114,6 +114,7 @@ def _inspect(capsys: pytest.CaptureFixture[str], *options: str) -> tuple[dict[st
     return json.loads(printed.out), printed.err
 
 
+@pytest.mark.slow
 def test_a_small_voice_is_timed_by_default(
     tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_small_voice_is_timed_by_default(
     assert "other" in shown
 
 
+@pytest.mark.slow
 def test_a_large_model_is_timed_on_request(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_a_large_model_is_timed_on_request(
     assert found["other_time_share"] is not None
 
 
+@pytest.mark.slow
 def test_a_model_that_cannot_speak_is_shown_without_times_unless_they_are_requested(
     tiny_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +218,7 @@ def test_a_slower_model_is_remarked_when_it_is_made(
     assert ("slower than the original on this processor (0.65 times" in printed.err) is warned
 
 
+@pytest.mark.slow
 def test_without_time_nothing_speaks(
     tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +243,7 @@ def test_a_voice_that_fails_while_it_is_timed_is_a_model_error(
         speed_ratio(voice, voice)
 
 
+@pytest.mark.slow
 def test_every_weight_is_of_one_part(
     tiny: GraphModel,
     tiny_path: Path,
@@ -260,6 +265,7 @@ def test_every_weight_is_of_one_part(
     assert bytes_of[1] < 0.6 * bytes_of[0]
 
 
+@pytest.mark.slow
 def test_the_table_has_weights_context_and_largest_tensor(
     tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,6 +43,7 @@ def _run(clone: Path, program: str) -> dict[str, object]:
     return found
 
 
+@pytest.mark.slow
 def test_our_own_modules_are_found_after_a_clones_and_theirs_are_not_ours(clone: Path) -> None:
     found = _run(
         clone,

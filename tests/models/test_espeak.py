@@ -16,6 +16,7 @@ from tts_compress.models.espeak import Espeak, espeak
 pytest.importorskip("piper")
 
 
+@pytest.mark.slow
 def test_a_text_that_ends_espeak_is_a_text_error(tiny: GraphModel) -> None:
     """It was a segmentation fault of this very process, without a message.
 

@@ -45,6 +45,7 @@ def test_demo_is_loaded_by_name(demo: Path) -> None:
     assert load("piper:demo").spec == "piper:demo"
 
 
+@pytest.mark.slow
 def test_artifact_is_loaded_by_folder_and_by_file(compressed: Callable[[str], Path]) -> None:
     folder = compressed("int8-weight-only")
     for spec in (folder, folder / "tiny.onnx"):

@@ -70,6 +70,7 @@ def test_saved_voice_is_the_same_file(tiny: GraphModel, tiny_path: Path, tmp_pat
         tiny.save(folder)
 
 
+@pytest.mark.slow
 def test_voice_with_alignment_output_speaks(tiny_path: Path, tmp_path: Path) -> None:
     """Piper's own patch for alignments makes the durations an output of the file already."""
     path = tmp_path / "tiny.onnx"

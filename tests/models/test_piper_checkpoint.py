@@ -58,6 +58,7 @@ def test_export_has_pipers_inputs_and_folded_weight_norm(tiny: GraphModel) -> No
     assert not [t.name for t in graph.initializer if "weight_g" in t.name or "enc_q" in t.name]
 
 
+@pytest.mark.slow
 def test_export_speaks_as_the_network_does(
     tiny: GraphModel,
     tiny_checkpoint: Path,
@@ -173,6 +174,7 @@ def test_hyper_parameters_that_do_not_fit_are_refused(
         load(write(checkpoint))
 
 
+@pytest.mark.slow
 def test_missing_and_unknown_weights_are_refused(
     write: Callable[[Any], Path], checkpoint: dict[str, Any]
 ) -> None:

@@ -59,6 +59,7 @@ def _same(audio: Any, other: Any) -> bool:
     return len(audio) == len(other) and bool(np.allclose(audio, other, atol=1e-4))
 
 
+@pytest.mark.slow
 def test_each_speaker_is_the_one_that_piper_speaks(choir: PiperModel, choir_path: Path) -> None:
     """Against the package itself, as each of its ids: equal to one, unlike the two others."""
     expected = _spoken_by_piper(choir_path)
@@ -80,6 +81,7 @@ def test_names_and_ids_are_speakers_and_the_voice_itself_stays(choir: PiperModel
     np.testing.assert_array_equal(again, before)
 
 
+@pytest.mark.slow
 def test_pipers_own_runtime_speaks_as_the_chosen_one(write: Callable[..., Path]) -> None:
     """Without noise it speaks the same every time; by default as the voice states."""
     inference = {"noise_scale": 0.0, "length_scale": 1.0, "noise_w": 0.0}
@@ -195,6 +197,7 @@ def test_ranges_are_those_of_all_speakers_and_the_manifest_names_them(
     assert graphs[0] != graphs[1]
 
 
+@pytest.mark.slow
 def test_the_command_speaks_as_a_speaker(
     choir: PiperModel, choir_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -45,6 +45,7 @@ def test_no_value_is_dropped_whatever_its_size(parts: list[Values]) -> None:
     assert histogram.counts.shape == Histogram().counts.shape
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(_streams)
 def test_order_of_a_stream_does_not_matter(parts: list[Values]) -> None:

@@ -95,6 +95,7 @@ def test_which_weights_are_neighbours() -> None:
     assert neighbour_sums(np.array([[5]])).shape == (1, 0)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(weight=_weights)
 def test_products_of_neighbours_fit_16_bits(weight: Weight) -> None:
@@ -106,6 +107,7 @@ def test_products_of_neighbours_fit_16_bits(weight: Weight) -> None:
     assert (255 * sums >= -(2**15)).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(weight=_weights)
 def test_no_step_is_larger_than_it_has_to_be(weight: Weight) -> None:
@@ -117,6 +119,7 @@ def test_no_step_is_larger_than_it_has_to_be(weight: Weight) -> None:
     assert (scales <= plain * 2).all()
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(weight=_weights, multiplied=st.booleans(), axis=st.integers(0, 1))
 def test_torch_rounds_to_the_same_codes(weight: Weight, multiplied: bool, axis: int) -> None:

@@ -64,6 +64,7 @@ def _spoken(voice: Any, model: onnx.ModelProto) -> Iterator[Any]:
         yield session.run(None, {name: feeds[name] for name in names})[0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 @pytest.mark.parametrize("name", ["choir", "int8", "int8-dynamic"])
 def test_every_sample_is_that_of_the_whole(
@@ -83,6 +84,7 @@ def test_every_sample_is_that_of_the_whole(
     assert turns > 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short")
 def test_an_artifact_is_read_in_one_piece_and_written_in_chunks(
     tiny: Any, quick_recipe: Callable[[str], Path], tmp_path: Path

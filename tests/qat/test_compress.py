@@ -42,6 +42,7 @@ def artifact(tiny_path: Path, recipe: str, tmp_path_factory: pytest.TempPathFact
     return output
 
 
+@pytest.mark.slow
 def test_command_makes_a_voice_that_speaks(artifact: Path) -> None:
     voice = load(artifact)
     assert isinstance(voice, GraphModel)
@@ -59,6 +60,7 @@ def test_command_keeps_its_record_beside_the_artifact(artifact: Path) -> None:
     assert (folder / "checkpoint.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_finished_training_is_only_deployed_again(
     artifact: Path, tiny_path: Path, recipe: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

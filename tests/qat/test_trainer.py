@@ -225,6 +225,7 @@ def test_what_is_bad_from_the_start_is_an_error(
         toy.train(task, TrainingRun(options=options()))
 
 
+@pytest.mark.slow
 def test_batch_that_does_not_fit_is_taken_in_parts(
     toy: Any, options: Callable[..., TrainingOptions], tmp_path: Path
 ) -> None:

@@ -101,6 +101,7 @@ def test_it_fits_its_width_without_a_complaint(
     assert _problems(browser) == []
 
 
+@pytest.mark.slow
 def test_a_missing_file_is_said_to_be_missing(page: Opened, evaluation: Evaluation) -> None:
     """Audio that was only kept beside the page, which was opened alone."""
     browser = page(evaluation)

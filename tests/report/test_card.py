@@ -221,6 +221,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return ask
 
 
+@pytest.mark.slow
 def test_an_artifact_and_its_card_are_one_commit(artifact: Path, use: Callable[..., None]) -> None:
     """Every file of the artifact, byte by byte, and nothing else of the folder."""
     (artifact / "README.md").write_text("---\nlicense: mit\n---\n# Voice\n", encoding="utf-8")

@@ -335,6 +335,7 @@ def test_an_evaluation_of_nothing_is_still_a_page(altered: Altered) -> None:
     assert "There are no utterances." in page.text()
 
 
+@pytest.mark.slow
 def test_the_same_evaluation_gives_the_same_bytes(evaluation: Evaluation, tmp_path: Path) -> None:
     """This holds in another process with other hash seeds and another matplotlib configuration."""
     source = tmp_path / "report.json"

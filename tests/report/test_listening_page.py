@@ -193,6 +193,7 @@ def test_a_key_goes_on_where_the_other_sound_is(page: Browser) -> None:
     page.wait_for("!all[1].paused && began === 0")
 
 
+@pytest.mark.slow
 def test_the_page_is_written_beside_the_report_where_it_was_asked_for(
     evaluation: Evaluation, test: ListeningTest, tmp_path: Path
 ) -> None:

@@ -57,6 +57,7 @@ def test_a_recipe_is_read_back_as_it_was_written(
     assert covering.weights == choice.get("flow.flows.6", "float32")
 
 
+@pytest.mark.slow
 def test_every_group_as_in_the_scheme_is_the_scheme() -> None:
     graph = single_graph(open_model("demo")).graph()
     scheme = find_recipe("piper", BASELINE)

@@ -124,6 +124,7 @@ def test_the_machine_is_a_list_for_people(kind: str) -> None:
     assert body.facts["python"] == _MACHINE["python"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
 def test_without_the_packages_of_pages_the_documents_are_written(
     tmp_path: Path, package: str

@@ -195,6 +195,7 @@ def test_time_and_memory_are_measured_of_the_graph(objective: Objective, tiny: G
         assert cost > 10 * len(feed_noise(tiny.graph()).SerializeToString())
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_artifact(tiny: GraphModel, monkeypatch: pytest.MonkeyPatch) -> None:
     """It makes its sound in chunks, where the formats are onnxruntime's."""
     feeds = [*tiny.calibration_calls(["Hi.", "The quick brown fox."], seed=0)]
@@ -210,6 +211,7 @@ def test_memory_is_that_of_the_artifact(tiny: GraphModel, monkeypatch: pytest.Mo
     assert costs == [0.0, 1.0]
 
 
+@pytest.mark.slow
 def test_first_sound_ends_with_a_tenth_of_a_second_or_the_whole(
     tiny: GraphModel, compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,11 +67,13 @@ def test_the_whole_graph_is_serialized_once() -> None:
     assert len(serialized) == 1
 
 
+@pytest.mark.slow
 def test_nothing_changed_is_no_damage(bench: Workbench, comparison: GraphComparison) -> None:
     damage = comparison.measure(bench.base("qoperator"))
     assert (damage.same_noise, damage.duration_frames) == (0.0, 0.0)
 
 
+@pytest.mark.slow
 def test_durations_are_held_and_their_change_is_told(
     bench: Workbench, comparison: GraphComparison
 ) -> None:

@@ -192,6 +192,7 @@ def _edit(path: Path) -> None:
         file.write("\n# another line\n")
 
 
+@pytest.mark.slow
 def test_units_are_done_again_for_code_that_decides_and_for_no_other(package: Path) -> None:
     """An edit of the model card had all voices compressed and evaluated again.
 

@@ -193,6 +193,7 @@ def _reports(output: Path) -> list[dict[str, Any]]:
     return [read_report(path).model_dump(mode="json", exclude=TIMED) for path in paths]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up")
 def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     tmp_path: Path,
@@ -240,6 +241,7 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     assert (tmp_path / "whole-out" / "sweep.csv").read_text().count("\n") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up")
 def test_a_report_of_something_else_or_none_is_a_failure_of_its_pair(
     tmp_path: Path,

@@ -83,6 +83,7 @@ def _real(codes: Tensor, scales: Tensor) -> Tensor:
     return grouped.view(codes.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("observed", [False, True])
 def test_codes_are_its_own(package: Any, observed: bool) -> None:
     """They stand for the weight it computes with, but for the digits that scales lose."""

@@ -89,6 +89,7 @@ def test_it_is_copied_and_pickled(small: nn.Module) -> None:
         assert all(key in copied.state_dict() for key in small.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", ["int8", "int8-weight-only", "int4-weight-only"], indirect=True)
 def test_it_compiles_into_one_graph(small: nn.Module) -> None:
     """Every convolution broke the graph, because it asked for the range of its input.

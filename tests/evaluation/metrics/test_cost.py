@@ -102,6 +102,7 @@ def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     assert real_time_factor(timings).p50 == 0.25
 
 
+@pytest.mark.slow
 def test_models_take_turns_in_several_processes(
     fake_spec: Callable[..., str], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
@@ -137,6 +138,7 @@ def test_models_take_turns_in_several_processes(
         assert more >= less > 10_000_000
 
 
+@pytest.mark.slow
 def test_a_model_without_sound_has_no_real_time_factor(
     fake_spec: Callable[..., str], fast_options: EvaluationOptions
 ) -> None:
@@ -149,6 +151,7 @@ def test_a_model_without_sound_has_no_real_time_factor(
         time_models((good, mute), ["a", "b"], fast_options)
 
 
+@pytest.mark.slow
 def test_models_that_open_slowly_have_fewer_processes(
     fake_spec: Callable[..., str], fast_options: EvaluationOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -140,6 +140,7 @@ def clips(assets: Path) -> list[Audio]:
     return [changed(audio, audio.samples[: 4 * audio.sample_rate]) for audio in found]
 
 
+@pytest.mark.slow
 def test_no_recording_is_damaged(clips: list[Audio]) -> None:
     """Even against a reference that has nothing; pauses are the text's."""
     silence = changed(clips[0], np.zeros(10))
@@ -226,6 +227,7 @@ def _judged(
     return report, [row.gate.metric for row in failed]
 
 
+@pytest.mark.slow
 def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) -> None:
     planted: dict[str, tuple[str, Plant]] = {
         "u02": ("repetition", stutter),
@@ -251,6 +253,7 @@ def test_each_fault_in_one_text_fails_by_its_own_kind(spoken: dict[str, Audio]) 
     assert report.damage.rate.p_worse < 0.05
 
 
+@pytest.mark.slow
 def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
     """Sixteen bits, 1 dB softer or louder, half a millisecond late, a faint offset."""
     harmless: tuple[Plant, ...] = (
@@ -266,6 +269,7 @@ def test_what_nobody_hears_passes(spoken: dict[str, Audio]) -> None:
     assert report.damage.rate.utterances == 0
 
 
+@pytest.mark.slow
 def test_a_text_that_is_whispered_throughout_is_found(spoken: dict[str, Audio]) -> None:
     """No sample correlates with the reference's, and no moment differs from the rest."""
     report, failed = _judged(spoken, {"u08": whispered_throughout})
@@ -274,6 +278,7 @@ def test_a_text_that_is_whispered_throughout_is_found(spoken: dict[str, Audio]) 
     assert report.damage.rate.p_worse == 1.0  # seeds differ as much: it is not counted
 
 
+@pytest.mark.slow
 def test_nothing_is_unlike_where_no_other_rendering_says_what_noise_does(
     spoken: dict[str, Audio],
 ) -> None:
@@ -296,6 +301,7 @@ def test_other_phases_are_no_click(spoken: dict[str, Audio]) -> None:
         assert all(size <= 9.0 for size, _ in added_clicks(wave, turned, RATE)), name
 
 
+@pytest.mark.slow
 def test_the_candidate_may_do_what_seeds_of_the_reference_do(spoken: dict[str, Audio]) -> None:
     """With one seed the reference stutters, and so does the candidate with both."""
     few = dict(list(spoken.items())[:2])

@@ -101,6 +101,7 @@ def test_a_delay_of_part_of_a_frame_is_no_damage() -> None:
     assert abs(late.value) < 0.25
 
 
+@pytest.mark.slow
 def test_another_seed_is_not_damage() -> None:
     """The value is as often below zero as above it, and the interval holds it."""
     values = [_compare(partial(_again, seed), texts=12) for seed in (1, 2, 3, 4)]
@@ -159,6 +160,7 @@ def _observed(candidates: Callable[[int, int], Audio], seeds: int = 2) -> Distor
     return summary
 
 
+@pytest.mark.slow
 def test_a_voice_that_lost_its_variety_is_told_from_one_that_speaks_alike() -> None:
     """One seed for all of them: no farther from another rendering, and all of the variety lost."""
     same = _observed(_voice)

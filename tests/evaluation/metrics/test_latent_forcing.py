@@ -62,6 +62,7 @@ def test_equal_answers_do_not_differ() -> None:
     assert found.latent_distance == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("bias", "least", "most"), [(-1.0, 100, 100), (0.0, 0, 12), (1.0, 100, 100)]
 )

@@ -40,11 +40,13 @@ _TONE = (1.731671, 1.446778, 1.299814, 2.330726, 3.097240)
 _LONG = (3.573851, 3.172640, 2.814358, 3.668577, 4.170589)
 
 
+@pytest.mark.slow
 def test_scores_of_a_tone_are_upstreams(networks: list[Any]) -> None:
     found = score_samples(networks, gliding_tone())
     assert [found[name] for name in _NAMES] == pytest.approx(_TONE, abs=2e-4)
 
 
+@pytest.mark.slow
 def test_scores_of_a_recording_are_upstreams(networks: list[Any], assets: Path) -> None:
     """Longer than 9.01 s, it is taken in steps of a second; the tone is repeated up to that."""
     clip = read_wav(assets / "speech-ljspeech32" / "wavs" / "LJ001-0002.wav")
@@ -215,6 +217,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         _MEASURE.settings(EvaluationOptions(mos=str(path)))
 
 
+@pytest.mark.slow
 def test_a_network_that_never_ends_is_ended(tmp_path: Path) -> None:
     """It was tried in the program itself, which then ignored Ctrl-C and every limit."""
     path = _write(tmp_path / "mos.onnx")

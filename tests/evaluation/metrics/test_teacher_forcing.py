@@ -90,6 +90,7 @@ def test_the_scores_of_the_same_tokens_are_compared(
     assert [done for _, done, _ in recorder.steps] == sorted(done for _, done, _ in recorder.steps)
 
 
+@pytest.mark.slow
 def test_what_was_compared_is_not_compared_again(
     store: Store, pair: Pair, small_suite: Suite, fast_options: EvaluationOptions, log: Path
 ) -> None:
@@ -110,6 +111,7 @@ def test_what_was_compared_is_not_compared_again(
     assert len(log.read_text().splitlines()) == 4 * spoken
 
 
+@pytest.mark.slow
 def test_after_an_interruption_it_goes_on(
     store: Store,
     pair: Pair,
@@ -131,6 +133,7 @@ def test_after_an_interruption_it_goes_on(
     assert all(line.startswith("cand:") for line in after)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_language_models_are_compared_in_an_evaluation(
     fake: ModuleType,

@@ -168,6 +168,7 @@ def heard(
     return [*request.getfixturevalue("recordings")[:2], *halves]
 
 
+@pytest.mark.slow
 def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
     case: RecognizerCase,
     ears: Recognizer,
@@ -360,6 +361,7 @@ def test_understands_most_of_a_clear_voice(
     assert count_edits(transcript, heard, "word").errors <= 2
 
 
+@pytest.mark.slow
 def test_the_front_end_keeps_nothing_of_the_last_utterance() -> None:
     """After the first of these, a decoder that is not reset transcribes the second differently."""
     pytest.importorskip("piper")

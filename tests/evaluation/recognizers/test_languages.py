@@ -60,6 +60,7 @@ def test_a_voice_states_its_locale_or_its_espeak_voice(
         assert load(german).speaking.language == found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_german_is_evaluated_by_a_recognizer_of_german(
     converted: dict[str, Path], german: Path, short_suite: Path, tmp_path: Path
@@ -99,6 +100,7 @@ def test_a_missing_extra_is_one_line(
     assert len(printed.strip().splitlines()) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_one_may_insist_on_another_language(
     fake: ModuleType,
@@ -120,6 +122,7 @@ def test_one_may_insist_on_another_language(
     assert "tone reader 1" in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_of_chinese_the_characters_are_counted(
     fake: ModuleType,

@@ -97,6 +97,7 @@ def test_the_real_package_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None
     assert sys.modules["audiotools"] is real
 
 
+@pytest.mark.slow
 def test_a_broken_package_is_replaced_as_a_whole(tmp_path: Any) -> None:
     """Its dependencies are compiled for other versions of torch; the linker's error is no import's.
 

@@ -32,6 +32,7 @@ def small(tiny_pocket: PocketModel) -> Any:
     return compressed(tiny_pocket, "int8")
 
 
+@pytest.mark.slow
 def test_without_a_seed_it_is_the_official_speech_without_noise(
     tiny_pocket: PocketModel, tiny_pocket_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -47,6 +48,7 @@ def test_without_a_seed_it_is_the_official_speech_without_noise(
     np.testing.assert_array_equal(tiny_pocket.synthesize(text, seed=None).samples, said.numpy())
 
 
+@pytest.mark.slow
 def test_noise_reaches_the_thread_that_generates(tiny_pocket: PocketModel) -> None:
     """A seed gives two models the same noise, whatever the temperature: it only scales it."""
     paths = [
@@ -60,6 +62,7 @@ def test_noise_reaches_the_thread_that_generates(tiny_pocket: PocketModel) -> No
     assert np.abs(paths[2][1:9] - paths[0][1:9]).max() > 0.1
 
 
+@pytest.mark.slow
 def test_speech_ends_where_the_head_says(tiny_pocket: PocketModel) -> None:
     """Some frames after the first step above the threshold, and not before the sixth."""
 
@@ -90,6 +93,7 @@ def test_answers_are_those_of_the_official_steps(tiny_pocket: PocketModel) -> No
             tiny_pocket.read_latents(_TEXT, wrong)
 
 
+@pytest.mark.slow
 def test_a_bias_of_the_end_is_told_from_compression(tiny_pocket: PocketModel, small: Any) -> None:
     import torch
 
@@ -107,6 +111,7 @@ def test_a_bias_of_the_end_is_told_from_compression(tiny_pocket: PocketModel, sm
     assert compare_answers([(before, planted)]).stop_shift == pytest.approx(shift - 1, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_stored_state_speaks_as_its_recording(tiny_pocket: PocketModel, tmp_path: Path) -> None:
     state = tmp_path / "mine.safetensors"
     official("models.model_state").export_model_state(tiny_pocket._speech().state, state)
@@ -118,6 +123,7 @@ def test_a_stored_state_speaks_as_its_recording(tiny_pocket: PocketModel, tmp_pa
     np.testing.assert_array_equal(saved.synthesize(_TEXT, seed=0).samples, said)
 
 
+@pytest.mark.slow
 def test_another_recording_is_another_voice(tiny_pocket: PocketModel, tmp_path: Path) -> None:
     write_voice(tmp_path / "voice.flac", seconds=1.5, pitch_hz=190)
     other = tiny_pocket.with_prompt(Prompt(audio=tmp_path / "voice.flac"))
@@ -228,6 +234,7 @@ def test_damaged_files_are_said(
         tiny_pocket.with_prompt(Prompt(audio=state)).synthesize(_TEXT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flow", ["pointwise", "drifting"])
 def test_smaller_releases_have_other_heads(make_pocket_dir: Callable[..., Path], flow: str) -> None:
     """Flow heads without time, a projection before the heads, keys shared among queries."""

@@ -62,6 +62,7 @@ def _spoken(root: Any, graph: Path, tokens: list[int]) -> Any:
     return torch.cat(said, -1).reshape(-1).numpy(), torch.cat(read).numpy()
 
 
+@pytest.mark.slow
 def test_five_graphs_speak_as_the_official_steps_do(root: Any, graph: Path) -> None:
     from sentencepiece import SentencePieceProcessor
 
@@ -99,6 +100,7 @@ def test_a_flow_is_followed_in_as_many_steps_as_its_graph_repeats(
     assert torch.allclose(second["x"], first["x"] + flow / 2, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_integers_speak_from_the_same_noise(graph: Path, tmp_path: Path) -> None:
     voice: Any = load(graph)
     saved: Any = load(compress(voice, "int8-dynamic").save(tmp_path / "small"))

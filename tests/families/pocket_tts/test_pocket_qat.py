@@ -16,6 +16,7 @@ from tts_compress.torch.layers.module_surgery import intercepted
 TEXTS = tuple(f"say {number}" for number in ("one", "two", "three", "four"))
 
 
+@pytest.mark.slow
 def test_text_and_latents_read_at_once_give_what_the_steps_give(tiny_pocket: PocketModel) -> None:
     """In two parts, each of which the package reads token by token into the same caches."""
     text = "One two three four five. Six seven eight nine and ten."

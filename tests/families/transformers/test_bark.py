@@ -40,6 +40,7 @@ def test_the_same_tokens_make_nearly_the_same_sound(bark: Any) -> None:
     assert 20 < snr_db(before.numpy(), after.numpy()) < 60
 
 
+@pytest.mark.slow
 def test_a_preset_is_a_speech_to_go_on_from(bark: Any, bark_dir: Path, tmp_path: Path) -> None:
     voice = shutil.copytree(bark_dir, tmp_path / "voice")
     draw = np.random.default_rng(0).integers

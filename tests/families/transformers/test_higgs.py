@@ -79,6 +79,7 @@ def test_speech_and_text_are_bounded(higgs: Any, higgs_dir: Path, tmp_path: Path
         assert 320 < len(said) < 256 * 320
 
 
+@pytest.mark.slow
 def test_a_codec_needs_no_torchaudio(higgs_dir: Path) -> None:
     """Wherever transformers looked for it before."""
     script = (

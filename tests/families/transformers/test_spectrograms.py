@@ -80,6 +80,7 @@ def test_a_vocoder_may_lie_elsewhere(speecht5: Any, speecht5_dir: Path, tmp_path
         load(f"transformers:{voice},{voice}")
 
 
+@pytest.mark.slow
 def test_a_speaker_is_an_embedding_beside_the_voice(
     speecht5: Any, speecht5_dir: Path, tmp_path: Path
 ) -> None:
@@ -127,6 +128,7 @@ def test_a_text_has_a_limit(request: pytest.FixtureRequest, name: str) -> None:
         voice.synthesize("again " * 1000, seed=0)
 
 
+@pytest.mark.slow
 def test_integers_made_on_a_gpu_are_spoken_there_and_here(
     fastspeech2: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from tts_compress.models.torch_noise import noise_by_step, paired_noise
 _TEXT = "call at ten"
 
 
+@pytest.mark.slow
 def test_it_speaks_as_the_official_objects(
     vibevoice: Any, vibevoice_dir: Path, transformers: Any, tmp_path: Path
 ) -> None:

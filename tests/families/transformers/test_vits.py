@@ -59,6 +59,7 @@ def test_an_artifact_is_spoken_by_the_official_object(
     np.testing.assert_array_equal(samples.numpy(), opened.synthesize(TEXT, seed=3).samples)
 
 
+@pytest.mark.slow
 def test_speakers_are_chosen_by_number(choir: Any) -> None:
     assert dict(choir.speakers) == {"0": 0, "1": 1, "2": 2}
     said = [

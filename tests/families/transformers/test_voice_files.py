@@ -15,6 +15,7 @@ from tts_compress.models import load
 TEXT = "please call again at ten"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "kind"), [("vits", "VitsModel"), ("bark", "BarkModel")])
 def test_an_original_is_saved_in_the_official_format(
     request: pytest.FixtureRequest, tmp_path: Path, transformers: Any, name: str, kind: str

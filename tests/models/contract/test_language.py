@@ -235,6 +235,7 @@ def test_the_end_and_the_parting_are_measured() -> None:
     assert steps_together(first, first[:3]) == 2
 
 
+@pytest.mark.slow
 def test_a_language_model_is_calibrated_on_what_it_said(tokens: Any, tmp_path: Path) -> None:
     calls = list(tokens.calibration_calls([TEXT], seed=2, part="decode"))
     assert [call["past_key_0"].shape[2] - 13 for call in calls][:4] == [0, 1, 2, 4]

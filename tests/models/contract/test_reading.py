@@ -69,6 +69,7 @@ def test_a_table_that_is_named_like_a_reference_stays_one(tmp_path: Path) -> Non
     assert resolved({"config": "scale"}, {"config": {"scale": 2}}, tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> None:
     """Load, speak, compress on the shipped texts, save, load again, and by the commands."""
     assert len(_STRANGER.strip().splitlines()) <= 20
@@ -166,6 +167,7 @@ def test_a_piper_voice_beside_a_contract_stays_one(tiny_path: Path, tmp_path: Pa
     assert open_model(tmp_path / tiny_path.name).family == "piper"
 
 
+@pytest.mark.slow
 def test_a_piper_voice_may_be_called_in_another_way(tiny_path: Path, tmp_path: Path) -> None:
     """Its numbers are those of the file beside it, but for what the contract states."""
     for file in (tiny_path, tiny_path.with_name(f"{tiny_path.name}.json")):

@@ -60,6 +60,7 @@ def _one_thread(compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(onnxruntime, "SessionOptions", Options)
 
 
+@pytest.mark.slow
 def test_integers_are_bit_for_bit_those_of_the_whole(
     compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ def test_integers_are_bit_for_bit_those_of_the_whole(
     assert np.array_equal(_stitched(voice, "Hi.", (7, 64), monkeypatch), short)
 
 
+@pytest.mark.slow
 def test_reals_are_those_of_the_whole(choir_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A voice of several speakers gives each stage what it needs of the speaker."""
     voice: Any = load(choir_path)
@@ -79,6 +81,7 @@ def test_reals_are_those_of_the_whole(choir_path: Path, monkeypatch: pytest.Monk
         assert np.array_equal(_stitched(voice, _TEXT, plan, monkeypatch), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scheme", "most"), [("int8-weight-only", 0), ("int8-static", 0), ("fp16", 2**-12)]
 )
@@ -130,6 +133,7 @@ def test_a_chain_streams_its_last_graph(
         assert np.array_equal(_stitched(voice, text, plan, monkeypatch), whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["fp32", "int8"])
 def test_sines_of_any_length_are_those_of_the_whole(
     make_matcha_vocos: Callable[..., Path],
@@ -175,6 +179,7 @@ def test_a_page_plays_voices_of_one_graph(make_matcha: Callable[..., Path], tmp_
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) -> None:
     """With scales of zero, noise is none; the folder holds the unsplit voice as well."""
     voice: Any = load(tiny_path)
@@ -194,6 +199,7 @@ def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) ->
     assert len(first.samples) < len(whole) / 2
 
 
+@pytest.mark.slow
 def test_a_further_sentence_counts_on_what_still_plays(
     tiny_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

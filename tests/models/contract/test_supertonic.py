@@ -174,6 +174,7 @@ def test_damaged_voices_are_model_errors(make_supertonic: Callable[..., Path]) -
             load(f"contract:{path}")
 
 
+@pytest.mark.slow
 def test_an_artifact_is_found_by_its_graph_and_its_folder(
     make_supertonic: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     )
 
 
+@pytest.mark.slow
 def test_lengths_that_a_contract_takes_from_an_output_are_followed(
     make_supertonic: Callable[..., Path],
 ) -> None:
@@ -263,6 +264,7 @@ def test_it_is_evaluated_by_ids(
     assert all(row.log_mel_distance_db > 0 for row in found.utterances)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_ids_are_evaluated_and_calibrated_on_without_words(
     make_vits: Callable[..., Path], tmp_path: Path

@@ -99,6 +99,7 @@ def test_noise_is_equal_at_equal_times(voice: Any) -> None:
     assert np.array_equal(first, second[:, : first.shape[1]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int8"])
 def test_integers_speak_like_it_and_take_the_recording_along(
     files: Path, tmp_path: Path, scheme: str

@@ -308,6 +308,7 @@ def test_truncated_file_is_refused(
             read(path)
 
 
+@pytest.mark.slow
 @_EVERY_DAMAGE
 @given(st.data())
 def test_damage_is_refused_or_leaves_a_model(

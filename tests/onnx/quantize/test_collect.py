@@ -74,6 +74,7 @@ def test_sample_of_a_large_tensor_is_spread_over_it(graph: onnx.ModelProto) -> N
     assert inside.min() > 0.9 * inside.max() - 2
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_number_of_calls(graph: onnx.ModelProto) -> None:
     """Forty times the calls; each activation kept would add 1.6 MB."""
 

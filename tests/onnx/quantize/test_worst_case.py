@@ -145,6 +145,7 @@ def _check(model: OnnxGraph, least: int) -> None:
         assert _is_exact(operator, codes), (number, operator, codes.shape)
 
 
+@pytest.mark.slow
 def test_demo_voice(demo: Path) -> None:
     model = load(demo)
     assert isinstance(model, OnnxGraph)

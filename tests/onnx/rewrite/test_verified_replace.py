@@ -63,6 +63,7 @@ def _check_durations(
         assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max(), expected.shape
 
 
+@pytest.mark.slow
 def test_attention_is_equal_at_every_length(prepared: onnx.ModelProto) -> None:
     """Shorter than the window of nine, as long, longer."""
     graph = Graph(copy_model(prepared))

@@ -79,6 +79,7 @@ def _check(model: onnx.ModelProto, layers: int, *, splines: int = 3, gates: int 
         assert np.abs(expected - found).max() <= 1e-5 * np.abs(expected).max()
 
 
+@pytest.mark.slow
 def test_a_tiny_voice(tiny: GraphModel) -> None:
     _check(tiny.graph(), layers=1, splines=1, gates=2)
 

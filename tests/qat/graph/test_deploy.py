@@ -88,6 +88,7 @@ def _operators(model: onnx.ModelProto) -> Counter[tuple[str, tuple[Any, ...]]]:
     )
 
 
+@pytest.mark.slow
 @_BOTH
 def test_student_that_learned_nothing_gives_the_post_training_graph(
     prepared: Prepared, student: GraphNetwork
@@ -101,6 +102,7 @@ def test_student_that_learned_nothing_gives_the_post_training_graph(
     assert [one.name for one, other in pairs if one != other] == []
 
 
+@pytest.mark.slow
 @_BOTH
 def test_finished_graph_answers_as_the_student(
     prepared: Prepared, student: GraphNetwork, run_part: Callable[..., list[Any]]

@@ -157,6 +157,7 @@ def test_voice_from_prior_to_audio_computes_the_same(
         np.testing.assert_allclose(found.numpy(), call[name], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_everything_a_text_needs_computes_the_same(tiny: GraphModel) -> None:
     """Encoder, splines and durations included, from phonemes to audio."""
     graph = feed_noise(prepare(tiny.graph()))
@@ -186,6 +187,7 @@ def test_several_utterances_at_once_are_each_as_alone(demo: Path) -> None:
                 assert torch.allclose(found[i : i + 1], alone, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_voice_of_several_speakers_is_told_which(choir_path: Path) -> None:
     voice = load(choir_path)
     assert isinstance(voice, GraphModel)

@@ -85,6 +85,7 @@ def _loss(task: TrainingTask, student: nn.Module, examples: Sequence[Example]) -
     return totals
 
 
+@pytest.mark.slow
 def test_terms_of_the_loss_are_named(task: TrainingTask) -> None:
     assert set(_loss(task, task.student, task.held_out[:1])) == {
         *("flow", "decoder", "decoder log-mel")
@@ -98,6 +99,7 @@ def test_segments_are_of_one_length_and_cover_every_frame(task: TrainingTask) ->
     assert {e.targets[1].shape[-1] for e in segments} == {window * 256}
 
 
+@pytest.mark.slow
 def test_segments_have_all_the_context_that_is_heard(task: TrainingTask) -> None:
     """Without rounding a segment's core equals the output of the whole call there."""
     student = copy.deepcopy(task.student)
@@ -113,6 +115,7 @@ def test_what_is_held_out_is_not_trained_on(task: TrainingTask) -> None:
         assert not any(torch.equal(example.inputs[0], other) for other in learned)
 
 
+@pytest.mark.slow
 def test_same_seed_gives_the_same_examples(
     make_task: Callable[..., TrainingTask], task: TrainingTask, tiny: GraphModel
 ) -> None:
