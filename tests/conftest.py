@@ -318,13 +318,18 @@ def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(defaults, "timing_runs", 1)
 
 
-@pytest.fixture
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+def measure_no_cost(patch: pytest.MonkeyPatch) -> None:
     """Have evaluations measure no cost, for which they start four more processes."""
     from tts_compress.evaluation.stages import Timings
 
     timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
-    monkeypatch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
+    patch.setattr("tts_compress.evaluation.pairs.time_models", lambda *_: (timings, timings))
+
+
+@pytest.fixture
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have evaluations measure no cost."""
+    measure_no_cost(monkeypatch)
 
 
 @pytest.fixture(scope="session", name="snr_db")

@@ -57,15 +57,20 @@ def fake_command() -> tuple[str, ...]:
     return FAKE_COMMAND
 
 
-@pytest.fixture(scope="session")
-def fake() -> ModuleType:
-    """The module of the made-up model, for this process."""
+def load_fake() -> ModuleType:
+    """Return the module of the made-up model."""
     spec = importlib.util.spec_from_file_location("fake_worker", _FAKE)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def fake() -> ModuleType:
+    """The module of the made-up model, for this process."""
+    return load_fake()
 
 
 @pytest.fixture
