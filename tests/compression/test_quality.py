@@ -304,6 +304,17 @@ def test_groups_with_little_damage_together_are_not_heard_alone(
 
 
 @pytest.mark.slow
+def test_a_graph_without_groups_has_no_options(
+    bench: Workbench, comparison: SpeechComparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where durations depend on every layer, nothing else is compressed."""
+    modules = [d.module for d in bench.decisions(bench.recipe)]
+    monkeypatch.setattr(quality, "_deciding", lambda _: modules)
+    monkeypatch.setattr(quality, "_saved_ms", lambda *_: {})
+    assert quality._options(bench, comparison, bench.recipe, 0.5, [], Silent()) == {}
+
+
+@pytest.mark.slow
 def test_what_decides_lengths_computes_in_fp32(bench: Workbench) -> None:
     conversion, _ = _choose(bench, 100.0)
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)

@@ -77,8 +77,7 @@ _KINDS = 4
 """Kinds of damage, each of which has a bound: `SoundDamage.shares`, and changes of durations."""
 
 _LITTLE = 0.05
-"""Energy of all groups in one form together, a thirteenth of what a choice aims at: up to it each
-group counts as a part of it, without being heard alone."""
+"""Energy of all groups in one form together up to which none of them is heard alone."""
 
 _LEAST_ENERGY = 1e-6
 """Energy that a choice without any counts as, so that the next can have more."""
@@ -293,9 +292,8 @@ def _options(
 ) -> dict[str, list[Option]]:
     """Return what each group can be, with its damage alone and what it saves."""
     decisions = [d for d in bench.decisions(whole) if d.weight is not None]
-    weights = sum(d.parameters for d in decisions)
+    weights, forms = sum(d.parameters for d in decisions), _forms(bench, whole, groups)
     alone = _with_rules(bench.recipe, _stored(_deciding(bench), Weights.FLOAT32))
-    forms = _forms(bench, whole, groups)
     saved_ms = _saved_ms(bench, whole, groups, forms)
     others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     tried: dict[str, dict[tuple[Decision, ...], _Candidate]] = {}
@@ -307,7 +305,10 @@ def _options(
         except QuantizationError:
             return inf, inf, inf  # the runtime has no such form of the group
 
-    together = damage(bench.conversion(_with_rules(alone, forms[Activations.NONE])))
+    together: Energies = (inf,)
+    with suppress(QuantizationError):  # no group has such a form
+        together = damage(bench.conversion(_with_rules(alone, forms[Activations.NONE])))
+    part = partial(_part, together, len(groups)) if max(together) <= _LITTLE else None
     with side_by_side() as pool:
         for group in groups:
             tried[group.name] = {}
@@ -321,11 +322,9 @@ def _options(
                     conversion = bench.conversion(_with_rules(alone, [*rules, *others[group.name]]))
                 except QuantizationError:
                     continue  # nothing of the group has such a form
-                is_little = arithmetic == Activations.NONE and max(together) <= _LITTLE
-                part = partial(_part, together, len(groups))
                 if conversion.decisions not in tried[group.name]:
-                    heard = pool.submit(part if is_little else partial(damage, conversion))
-                    tried[group.name][conversion.decisions] = rules, ms, heard
+                    task = (arithmetic == Activations.NONE and part) or partial(damage, conversion)
+                    tried[group.name][conversion.decisions] = rules, ms, pool.submit(task)
         for group in counted(groups, progress, "listen", len(groups)):
             members = [d for d in decisions if d.module in group.modules]
             share = sum(d.parameters for d in members) / weights
@@ -339,8 +338,8 @@ def _options(
                 finer = tuple(energy / _FINER for energy in least)
                 rules = _rules_of(group, Weights.INT12)
                 coded.append(Option(rules, finer, plain + 0.625 * share))
-            exact = _rules_of(group, Weights.INT16), (0.0,) * _KINDS, plain + 0.5 * share
-            options[group.name] = [*coded, Option(*exact)]
+            rules = _rules_of(group, Weights.INT16)
+            options[group.name] = [*coded, Option(rules, (0.0,) * _KINDS, plain + 0.5 * share)]
     return options
 
 
