@@ -45,3 +45,10 @@ def test_a_rough_voice_has_no_beat_of_its_own_reference() -> None:
 def test_the_largest_sway_has_a_time() -> None:
     assert sway(np.array([1.0, 2.0, 9.0]), np.array([0.1, 0.2, 0.3])) == (1.0, 0.3)
     assert sway(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
+
+
+def test_a_recording_that_begins_late_does_not_hiss() -> None:
+    """Where it pauses, the other speaks; both are of the same length."""
+    clean = make_speech()
+    late = changed(clean, np.roll(clean.samples, planted.RATE // 50))
+    assert _size("hiss", clean, late) <= KINDS["hiss"].margin

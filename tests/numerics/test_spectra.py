@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from tests.evaluation.metrics.planted import changed, make_speech
 from tts_compress.audio import Audio
 from tts_compress.numerics.spectra import (
     FLOOR_DB,
@@ -17,6 +18,7 @@ from tts_compress.numerics.spectra import (
     compare_warped,
     log_mel,
     mel_filters,
+    same_timing,
     window_length,
 )
 
@@ -150,3 +152,29 @@ def test_extreme_lengths_align(left: int, right: int) -> None:
     """A candidate that stops at once is still comparable; a constant difference is its distance."""
     distance = compare_warped(np.zeros((left, 80)), np.full((right, 80), 7.0)).distance_db
     assert pytest.approx(distance) == 7.0
+
+
+def _delayed(audio: Audio, ms: int) -> Audio:
+    """Return audio of the same length that begins later, or earlier."""
+    rolled = np.roll(audio.samples, ms * audio.sample_rate // 1000)
+    return changed(audio, rolled)
+
+
+@pytest.mark.parametrize("ms", [-60, -20, 20, 60])
+def test_recordings_of_equal_length_are_late(ms: int) -> None:
+    """With other noise, too, and other loudness."""
+    clean, other = make_speech(), make_speech(7)
+    assert not same_timing(clean, _delayed(clean, ms))
+    assert not same_timing(clean, _delayed(changed(other, 0.5 * other.samples), ms))
+
+
+def test_noise_softness_silence_and_a_few_milliseconds_are_not_late() -> None:
+    clean, other = make_speech(), make_speech(7)
+    hiss = 0.03 * np.random.default_rng(0).standard_normal(len(clean.samples))
+    cut = np.where(np.arange(len(hiss)) < len(hiss) // 2, clean.samples, 0.0)
+    noisy, soft = clean.samples + hiss, 0.3 * clean.samples
+    for samples in (other.samples, soft, noisy, hiss, 0.0 * hiss, cut):
+        assert same_timing(clean, changed(clean, samples))
+    assert same_timing(clean, _delayed(clean, 4))
+    for length in (0, 1, 1000):
+        assert same_timing(changed(clean, hiss[:length]), changed(clean, cut[:length]))

@@ -117,6 +117,10 @@ _BAND = 0.1
 _LEAST_BAND = 20
 """Smallest half-width in frames, for short audio: about a quarter of a second."""
 
+_STEP_S, _LATE_S, _CLEARLY = 0.005, 0.1, 0.04
+"""Time between levels, the most by which a recording is late, and by how much better its levels
+correlate there: 0.05 to 0.09 where it is 15 ms late, none with noise or INT8."""
+
 _BLOCK = 64
 """Rows whose distances are found at once."""
 
@@ -203,14 +207,34 @@ def compare_spectra(reference: Audio, candidate: Audio) -> Comparison:
 def same_timing(reference: Audio, candidate: Audio) -> bool:
     """Return True if each moment of one is the same moment of the other.
 
-    Equal length is not enough where durations are known: of two symbols one may have gained the
-    frame that the other lost, and everything between them is late.
+    Equal length is not enough: of two symbols one may have gained the frame that the other lost,
+    and everything between them is late. Where durations are not known, such as in recordings, the
+    loudness shows whether most of the sound is late.
     """
     if len(reference.samples) != len(candidate.samples):
         return False
     if reference.durations is None or candidate.durations is None:
-        return True
+        return not _is_late(_ups_and_downs(reference), _ups_and_downs(candidate))
     return np.array_equal(reference.durations, candidate.durations)
+
+
+def _is_late(before: _Array, after: _Array) -> bool:
+    """Return True if levels every 5 ms fit clearly better where one side is later or earlier."""
+    reach = round(_LATE_S / _STEP_S)
+    if len(before) < 3 * reach:
+        return False
+    fits = np.correlate(after, before[reach:-reach], "valid")
+    fits /= np.sqrt((before @ before) * (after @ after)) + 1e-9
+    return bool(fits.max() > max(0.5, fits[reach - 1 : reach + 2].max() + _CLEARLY))
+
+
+def _ups_and_downs(audio: Audio) -> _Array:
+    """Return the level every 5 ms about its mean, dB; what is 50 dB below the mean is silence."""
+    samples = np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0).astype(np.float64)
+    size = max(1, round(_STEP_S * audio.sample_rate))
+    power = np.square(samples[: len(samples) // size * size]).reshape(-1, size).mean(axis=1)
+    levels = 10.0 * np.log10(power + 1e-5 * power.sum() / max(1, len(power)) + 1e-12)
+    return np.asarray(levels - levels.sum() / max(1, len(levels)))
 
 
 def frame_distances(left: _Array, right: _Array) -> _Array:
