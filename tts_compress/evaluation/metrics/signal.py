@@ -41,7 +41,8 @@ class Signal(Record):
     """Share of utterances whose audio has the same length."""
 
     same_timing: float
-    """Share of utterances with the same length and, where known, the same symbol durations."""
+    """Share of utterances with the same length and symbol durations; where those are not known,
+    neither is late (`spectra.same_timing`)."""
 
     same_timing_log_mel_distance_db: float | None
     """Mean over those: there every frame had the same noise, so this is the sharpest measure of
