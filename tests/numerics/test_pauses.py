@@ -1,5 +1,6 @@
 """The floor of pauses by octave: planted hiss is found, and a voice against itself is silent."""
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ _RATE = 16_000
 _BANDS = [(500, 1000), (1000, 2000), (2000, 4000), (4000, 8000), (500, 8000)]
 
 
+@cache
 def _speech(seed: int, floor_db: float = -75.0) -> tuple[npt.NDArray[np.float64], np.ndarray]:
     """Return syllables 23 dB below full scale with pauses, and where the pauses are."""
     random = np.random.default_rng(seed)
@@ -27,7 +29,9 @@ def _speech(seed: int, floor_db: float = -75.0) -> tuple[npt.NDArray[np.float64]
         pauses += [np.zeros(len(time_s), bool), np.ones(silence, bool)]
     wave = np.concatenate(sounds)
     wave *= 10 ** (-23 / 20) / np.sqrt(np.mean(wave**2))
-    return wave + 10 ** (floor_db / 20) * random.standard_normal(len(wave)), np.concatenate(pauses)
+    wave += 10 ** (floor_db / 20) * random.standard_normal(len(wave))
+    wave.setflags(write=False)  # tests share it
+    return wave, np.concatenate(pauses)
 
 
 def _hiss(length: int, band: tuple[float, float], level_db: float, seed: int) -> np.ndarray:
@@ -105,7 +109,7 @@ def test_zeros_between_sentences_hide_nothing() -> None:
 
 @pytest.mark.parametrize("band", [*_BANDS, (2990, 3010)])
 def test_brief_hiss_in_one_pause_of_many_is_found(band: tuple[int, int]) -> None:
-    for seed in range(5):
+    for seed in range(3):
         wave, pauses = _speech(seed)
         begin = int(np.flatnonzero(pauses)[0])
         hissing = wave.copy()
