@@ -147,22 +147,14 @@ def _check(model: OnnxGraph, least: int) -> None:
 
 @pytest.mark.slow
 def test_demo_voice(demo: Path) -> None:
-    model = load(demo)
-    assert isinstance(model, OnnxGraph)
+    model: Any = load(demo)
     _check(model, least=60)
 
 
-@pytest.mark.slow
-def test_medium_voice(tmp_path: Path) -> None:
-    pytest.importorskip("piper.train.vits.models")
-    from benchmarks.voices import open_voice
-
-    _check(open_voice("medium", tmp_path), least=80)
-
-
 def test_vocoder(assets: Path) -> None:
-    model = open_model(str(assets / "hifigan-v2-ljspeech" / "generator_v2.fp32.onnx"), bare=True)
-    assert isinstance(model, OnnxGraph)
+    model: Any = open_model(
+        str(assets / "hifigan-v2-ljspeech" / "generator_v2.fp32.onnx"), bare=True
+    )
     _check(model, least=40)
 
 
