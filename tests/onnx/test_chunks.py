@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model
+from tests.graphs import make_model, make_node, run_model
 from tests.measures import graph_bytes
 from tts_compress.compression import compress
 from tts_compress.inspection.check import check_runtime
@@ -31,10 +31,15 @@ _TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and runs away.")
 
 
 @pytest.fixture
-def short(compressed: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make chunks of a few steps, in voices of any size."""
-    for scheme in ("int8", "int8-dynamic"):  # which other tests share, with chunks as they are
+def artifacts(compressed: Callable[[str], Path]) -> None:
+    """Make artifacts that other tests share, with chunks as they are."""
+    for scheme in ("int8", "int8-dynamic"):
         compressed(scheme)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make chunks of a few steps, in voices of any size."""
     for name, value in (("_FEWEST", 1), ("_AGAIN", 8.0), ("_WORTH", 0)):
         monkeypatch.setattr(chunks, name, value)
 
@@ -65,7 +70,7 @@ def _spoken(voice: Any, model: onnx.ModelProto) -> Iterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("short")
+@pytest.mark.usefixtures("artifacts", "short")
 @pytest.mark.parametrize("name", ["choir", "int8", "int8-dynamic"])
 def test_every_sample_is_that_of_the_whole(
     request: pytest.FixtureRequest, compressed: Callable[[str], Path], name: str
@@ -77,6 +82,7 @@ def test_every_sample_is_that_of_the_whole(
     looped = voice.in_chunks("", whole, voice.two_calls(""))
     assert len(_loops(looped)) == 1
     assert not _loops(whole), "the graph that was given is as it was"
+    _check_joined(looped, whole)
     turns = 0
     for before, after in zip(_spoken(voice, whole), _spoken(voice, looped), strict=True):
         assert np.array_equal(before, after)
@@ -107,11 +113,16 @@ def test_an_artifact_is_read_in_one_piece_and_written_in_chunks(
 
 
 @pytest.mark.usefixtures("short")
-def test_joined_is_the_graph_of_before(compressed: Callable[[str], Path]) -> None:
+def test_joined_is_the_graph_of_before() -> None:
     """Weights that others read, too, are copied into the loop and go again."""
-    voice: Any = load(compressed("int8"))
-    whole = voice.graph()
-    again = joined(voice.in_chunks("", whole, voice.two_calls("")))
+    model, calls = _stretched(read_again="near")
+    looped = in_chunks(model, calls, "audio", "m")
+    assert len(_loops(looped)) == 1
+    _check_joined(looped, model)
+
+
+def _check_joined(looped: onnx.ModelProto, whole: onnx.ModelProto) -> None:
+    again = joined(looped)
     assert _operators(again) == _operators(whole)
     assert _weights(again) == _weights(whole)
 
@@ -130,25 +141,16 @@ def _stretched(read_again: str = "", pads: int = _REACH) -> tuple[onnx.ModelProt
         "last": random.standard_normal((1, 4, 2 * _REACH + 1)),
     }
     nodes = [
-        helper.make_node("ConvTranspose", ["x", "up"], ["wide"], "up", strides=[2]),
-        helper.make_node(
-            "Conv", ["wide", "near"], ["near_out"], "near", pads=[9, 9], dilations=[3]
-        ),
-        helper.make_node("LeakyRelu", ["near_out"], ["soft"], "soft"),
-        helper.make_node("Conv", ["soft", "last"], ["audio"], "last", pads=[pads, pads]),
+        make_node("ConvTranspose", "x up", "wide", strides=[2]),
+        make_node("Conv", "wide near", "near_out", pads=[9, 9], dilations=[3]),
+        make_node("LeakyRelu", "near_out", "soft"),
+        make_node("Conv", "soft last", "audio", pads=[pads, pads]),
     ]
-    values: dict[str, list[str | int | None]] = {"audio": ["b", 1, "t"]}
+    outputs: dict[str, Any] = {"audio": ["b", 1, "t"]}
     if read_again:
-        nodes.append(helper.make_node("ReduceMean", [read_again], ["mean"], "mean", axes=[2]))
-        values["mean"] = ["b", 4, 1]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 6, "n"])],
-        [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in values.items()],
-        [numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+        nodes.append(make_node("ReduceMean", read_again, "mean", axes=[2]))
+        outputs["mean"] = [None, 4, 1]
+    model = make_model(nodes, {"x": ["b", 6, "n"]}, outputs, weights)
     calls = [{"x": random.standard_normal((1, 6, n)).astype(np.float32)} for n in (40, 90)]
     return model, calls
 
@@ -175,16 +177,15 @@ def test_every_last_bit_is_that_of_the_whole(last: str) -> None:
     """Values that fill no packet of 16 cosines, and products of one column, take other kernels."""
     random = np.random.default_rng(0)
     shapes = {"wide": (15, 4, 1), "last": (1, 15, 3) if last == "Conv" else (15, 1, 4)}
-    weights = {n: random.standard_normal(s).astype(np.float32) for n, s in shapes.items()}
+    weights = {name: random.standard_normal(shape) for name, shape in shapes.items()}
     sides: dict[str, Any]
     curve, sides = ("Cos", {"pads": [1, 1]}) if last == "Conv" else ("Abs", {"strides": [4]})
     nodes = [
-        helper.make_node("Conv", ["x", "wide"], ["angle"], "wide"),
-        helper.make_node(curve, ["angle"], ["curve"], "curve"),
-        helper.make_node(last, ["curve", "last"], ["audio"], "last", **sides),
+        make_node("Conv", "x wide", "angle"),
+        make_node(curve, "angle", "curve"),
+        make_node(last, "curve last", "audio", **sides),
     ]
-    inputs: dict[str, list[str | int]] = {"x": [1, 4, "n"]}
-    model = make_model(nodes, inputs, {"audio": [1, 1, "t"]}, weights, opset=15)
+    model = make_model(nodes, {"x": [1, 4, "n"]}, {"audio": [1, 1, "t"]}, weights)
     calls: Any = [{"x": random.standard_normal((1, 4, n)).astype(np.float32)} for n in (40, 90)]
     looped = in_chunks(model, calls, "audio", "m")
     assert len(_loops(looped)) == 1
@@ -202,9 +203,9 @@ def test_a_loop_may_read_codes_that_were_turned() -> None:
     for name, value in (("scale", scale), ("point", zero)):
         model.graph.initializer.append(numpy_helper.from_array(np.array(value), name))
     nodes = [
-        helper.make_node("QuantizeLinear", ["frames", "scale", "point"], ["codes"], "codes"),
-        helper.make_node("DequantizeLinear", ["codes", "scale", "point"], ["real"], "real"),
-        helper.make_node("Transpose", ["real"], ["x"], "turn", perm=[0, 2, 1]),
+        make_node("QuantizeLinear", "frames scale point", "codes"),
+        make_node("DequantizeLinear", "codes scale point", "real"),
+        make_node("Transpose", "real", "x", perm=[0, 2, 1]),
     ]
     for node in reversed(nodes):
         model.graph.node.insert(0, node)
@@ -214,9 +215,7 @@ def test_a_loop_may_read_codes_that_were_turned() -> None:
     turned: Any = [{"frames": np.tile(call["x"].transpose(0, 2, 1), (1, n, 1))} for n in (1, 3)]
     looped = in_chunks(model, turned, "audio", "m")
     assert len(_loops(looped)) == 1
-    before, after = (
-        open_session(graph, "m", threads=1).run(None, turned[1])[0] for graph in (model, looped)
-    )
+    (before,), (after,) = (run_model(graph, turned[1]) for graph in (model, looped))
     assert np.allclose(before, after, atol=1e-5)
     assert {node.op_type for node in joined(looped).graph.node} >= {"ConvTranspose", "Conv"}
 
@@ -229,7 +228,7 @@ def test_what_is_read_beside_the_sound_stays_outside() -> None:
     outside = {name for node in looped.graph.node for name in node.output}
     assert {"wide", "mean"} <= outside
     assert "soft" not in outside
-    pairs = [open_session(graph, "m", threads=1).run(None, calls[1]) for graph in (model, looped)]
+    pairs = [run_model(graph, calls[1]) for graph in (model, looped)]
     for before, after in zip(*pairs, strict=True):
         assert np.allclose(before, after, atol=1e-5)
 
@@ -260,17 +259,10 @@ def test_memory_is_that_of_a_chunk(tmp_path: Path) -> None:
     }
     names = ["x", "wide", "wider", "audio"]
     nodes = [
-        helper.make_node("Conv", [names[n], weight], [names[n + 1]], weight, pads=[1, 1])
+        make_node("Conv", f"{names[n]} {weight}", names[n + 1], pads=[1, 1])
         for n, weight in enumerate(weights)
     ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, "n"])],
-        [helper.make_tensor_value_info("audio", TensorProto.FLOAT, [1, 1, "t"])],
-        [numpy_helper.from_array(w.astype(np.float32), n) for n, w in weights.items()],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 15)], ir_version=8)
+    model = make_model(nodes, {"x": [1, 4, "n"]}, {"audio": [1, 1, "t"]}, weights)
     calls: Any = [{"x": np.zeros((1, 4, n), np.float32)} for n in (4000, 9000)]
     np.savez(tmp_path / "feeds.npz", x=random.standard_normal((1, 4, 220_000)).astype(np.float32))
     onnx.save(model, tmp_path / "whole")

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from tests.graphs import make_model, make_node
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.session import open_session
@@ -64,18 +65,10 @@ WHOLE: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
 
 
 def _graph(operator: str, others: list[Any], attributes: dict[str, Any]) -> onnx.ModelProto:
-    names = [f"c{number}" for number in range(len(others))]
-    node = helper.make_node(operator, ["x", *names], ["y"], "under-test", **attributes)
-    fixed = "MatMul" if operator == "MatMul" else ""
-    shape = [1, _CHANNELS, 24 if fixed else "time"]
-    graph = helper.make_graph(
-        [node],
-        "one",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(v), n) for n, v in zip(names, others, strict=True)],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    weights = {f"c{number}": value for number, value in enumerate(others)}
+    node = make_node(operator, " ".join(["x", *weights]), "y", "under-test", **attributes)
+    shape = [1, _CHANNELS, 24 if operator == "MatMul" else "time"]
+    return make_model([node], {"x": shape}, {"y": None}, weights, opset=17)
 
 
 def _call(length: int) -> dict[str, Any]:

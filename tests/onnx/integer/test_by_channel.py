@@ -10,14 +10,13 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node
+from tests.graphs import make_model, make_node, run_model
 from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import ChannelCodes
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
-from tts_compress.onnx.graph import copy_model
 from tts_compress.onnx.quantize.convert import (
     Conversion,
     convert,
@@ -25,7 +24,6 @@ from tts_compress.onnx.quantize.convert import (
     with_chosen_codes,
 )
 from tts_compress.onnx.quantize.prepare import open_optimized
-from tts_compress.onnx.session import open_session
 from tts_compress.progress import Silent
 
 if TYPE_CHECKING:
@@ -75,11 +73,8 @@ def _conversion(
     return prepared(_network(operator), recipe, _CALLS, batch_one=False)
 
 
-def _run(model: onnx.ModelProto, x: Any, output: str | None = None) -> Any:
-    model = copy_model(model)
-    if output:
-        model.graph.output.append(helper.make_empty_tensor_value_info(output))
-    return open_session(model, "a test").run([output or "y"], {"x": x})[0]
+def _run(model: onnx.ModelProto, x: Any, output: str = "y") -> Any:
+    return run_model(model, {"x": x}, output)[0]
 
 
 def _rounded(values: Any, codes: ChannelCodes) -> Any:

@@ -22,7 +22,7 @@ from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
 from tts_compress.onnx.quantize.decisions import Decision, count_decisions, decide
 from tts_compress.onnx.quantize.operators import observed_tensors, store_weights
-from tts_compress.onnx.session import Feeds, open_session
+from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration, find_recipe
 
@@ -59,7 +59,7 @@ def _finish(
 
 
 def _run(model: onnx.ModelProto, signal: Any) -> Any:
-    return open_session(model, "test").run(None, {"x": signal})[0]
+    return run_model(model, {"x": signal})[0]
 
 
 @pytest.mark.parametrize("way", _WAYS)
@@ -282,6 +282,6 @@ def test_table_of_positions_that_is_cut_is_stored_small(
     converted = _finish(*decided(*_WAYS[way][0], model=model), {})
     assert count_operators(converted) == {f"Slice {way}/none": 1}
     feeds = {"n": np.array([17])}
-    before, after = (open_session(one, "test").run(None, feeds)[0] for one in (model, converted))
+    (before,), (after,) = (run_model(one, feeds) for one in (model, converted))
     assert snr_db(before, after) > 40
     assert len(converted.SerializeToString()) < 0.7 * len(model.SerializeToString())

@@ -7,13 +7,12 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from tests.graphs import Values, make_body, make_model, make_node
+from tests.graphs import Values, make_body, make_model, make_node, run_model
 from tests.measures import snr_db
 from tts_compress.errors import ModelError
 from tts_compress.onnx.graph import copy_model, element_types
 from tts_compress.onnx.modules import module_of
 from tts_compress.onnx.quantize.prepare import prepare
-from tts_compress.onnx.session import open_session
 
 
 def _modules(model: onnx.ModelProto) -> list[str]:
@@ -50,7 +49,7 @@ def test_weight_norm_and_constants_are_folded(chain: onnx.ModelProto, signal: An
     prepared = prepare(copy_model(chain))
     assert {t.dims[0] for t in prepared.graph.initializer if len(t.dims) == 3} == {16}
     assert not {"ReduceL2", "Div", "Mul"} & {node.op_type for node in prepared.graph.node}
-    both = [open_session(m, "test").run(None, {"x": signal})[0] for m in (chain, prepared)]
+    both = [run_model(m, {"x": signal})[0] for m in (chain, prepared)]
     assert snr_db(*both) > 100
 
 
@@ -76,7 +75,7 @@ def test_bias_left_out_by_an_empty_name_is_no_input(chain: onnx.ModelProto, sign
             node.input.append("")
     prepared = prepare(copy_model(chain))
     assert all(all(node.input) for node in prepared.graph.node)
-    both = [open_session(m, "test").run(None, {"x": signal})[0] for m in (chain, prepared)]
+    both = [run_model(m, {"x": signal})[0] for m in (chain, prepared)]
     assert snr_db(*both) > 100
 
 
@@ -137,5 +136,5 @@ def test_padding_states_all_axes() -> None:
     assert [len(node.input) for node in pads] == [3, 2]
     assert element_types(prepared.graph)["a"] == TensorProto.FLOAT
     x = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
-    before, after = (open_session(m, "it").run(None, {"x": x})[0] for m in (model, prepared))
+    (before,), (after,) = (run_model(m, {"x": x}) for m in (model, prepared))
     assert np.array_equal(before, after)

@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node
+from tests.graphs import make_model, make_node, run_model
 from tests.measures import snr_db
 from tests.rules import make_recipe
 from tts_compress.environment import describe_processor
@@ -19,7 +19,6 @@ from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.numerics.weights import PAIR_LIMIT, neighbour_sums
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import Decision, decide
-from tts_compress.onnx.session import open_session
 from tts_compress.recipes.recipe import Recipe, find_recipe
 
 Real = npt.NDArray[np.float32]
@@ -86,10 +85,6 @@ def _converted(
     graph = convertible_graph(model, "qdq", batch_one=False).model
     decisions = decide(graph, recipe)
     return convert(Conversion(graph=graph, decisions=tuple(decisions), ranges={})), decisions
-
-
-def _run(model: onnx.ModelProto, feeds: dict[str, Any]) -> list[Any]:
-    return list(open_session(model, "test", threads=1).run(None, feeds))
 
 
 def _feeds(model: onnx.ModelProto, steps: int = 30, batch: int = 2) -> dict[str, Any]:
@@ -174,7 +169,9 @@ def test_lstm_in_integers_is_near_what_its_definition_gives(
     assert node.op_type == "DynamicQuantizeLSTM"
     feeds = _feeds(model)
     wanted = _oracle(model, feeds)
-    for exact, plain, small in zip(wanted, _run(model, feeds), _run(converted, feeds), strict=True):
+    for exact, plain, small in zip(
+        wanted, run_model(model, feeds), run_model(converted, feeds), strict=True
+    ):
         assert snr_db(exact, plain) > 90
         assert snr_db(exact, small) > 32
 
@@ -261,7 +258,7 @@ def test_kernel_multiplies_the_weights_together_that_count_as_neighbours(
         opset=17,
         domains=("com.microsoft",),
     )
-    made = _run(model, {"x": x})[0][0, 0, 0]
+    made = run_model(model, {"x": x})[0][0, 0, 0]
     whole, half = np.tanh(np.tanh(1.0)), np.tanh(np.tanh(0.55))
     saturated = (made < (whole + half) / 2)[: len(pairs)]
     expected = np.abs(neighbour_sums(rows[:, :, None].astype(int))).max(axis=1) > PAIR_LIMIT
@@ -298,7 +295,7 @@ def test_what_has_no_faster_kernel_is_stored_small_and_says_so(
     assert decision.label == f"{operator} int8/none"
     assert decision.record().parameters == 2 * _GATES[operator] * sizes[1] * sum(sizes)
     feeds = _feeds(model)
-    for wanted, found in zip(_run(model, feeds), _run(converted, feeds), strict=True):
+    for wanted, found in zip(run_model(model, feeds), run_model(converted, feeds), strict=True):
         assert np.abs(wanted - found).max() < 0.02
     assert len(converted.SerializeToString()) < 0.4 * len(model.SerializeToString())
 
@@ -309,7 +306,7 @@ def test_weights_of_recurrent_operators_in_16_bits(kind: str, most: float) -> No
     converted, (decision,) = _converted(model, make_recipe({"weights": kind}))
     assert decision.label == f"LSTM {kind}/none"
     feeds = _feeds(model)
-    for wanted, found in zip(_run(model, feeds), _run(converted, feeds), strict=True):
+    for wanted, found in zip(run_model(model, feeds), run_model(converted, feeds), strict=True):
         assert np.abs(wanted - found).max() < most
     assert len(converted.SerializeToString()) < 0.55 * len(model.SerializeToString())
 
