@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 import pytest
 
 from tests.measures import snr_db
+from tests.onnx.conversion import make_calls
+from tests.onnx.conversion import prepared as prepared_graph
 
 torch = pytest.importorskip("torch")
 
@@ -28,41 +27,49 @@ from tts_compress.onnx.quantize.convert import (  # noqa: E402
 from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import ActivationFakeQuantize  # noqa: E402
 from tts_compress.qat.graph import task as graph_training  # noqa: E402
-from tts_compress.qat.graph.network import voice_subgraph  # noqa: E402
+from tts_compress.qat.graph.network import last_part, voice_subgraph  # noqa: E402
 from tts_compress.qat.graph.student import build_student, learned_conversion  # noqa: E402
-from tts_compress.recipes.recipe import find_recipe  # noqa: E402
+from tts_compress.recipes.recipe import Recipe, find_recipe  # noqa: E402
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    import onnx
+
     from tts_compress.models.base import GraphModel
-    from tts_compress.onnx.quantize.collect import Calls
     from tts_compress.qat.graph.network import GraphNetwork
-    from tts_compress.recipes.recipe import Recipe
 
-    Prepared = tuple[Recipe, Calls, Conversion]
-
-_BOTH = pytest.mark.parametrize("prepared", ["int8-qat", "int4-qat"], indirect=True, scope="module")
+    Prepared = tuple[Recipe, Conversion]
 
 
-@pytest.fixture(scope="module", params=["int8-qat"])
-def prepared(
-    tiny: GraphModel, quick_recipe: Callable[[str], Path], request: pytest.FixtureRequest
-) -> Prepared:
-    """Return the tiny voice, prepared for training."""
-    recipe = find_recipe("piper", request.param, quick_recipe(request.param))
-    # All of so small a voice is narrower than the layers recipe and target compute in integers.
-    rules = tuple(rule.model_copy(update={"min_channels": 1}) for rule in recipe.component)
-    recipe = recipe.model_copy(update={"component": rules})
-    assert recipe.calibration is not None
-    calls, _ = open_calibration(tiny, recipe.calibration, None, seed=0)
-    conversion = prepare_conversion(tiny.graph, recipe, calls, batch_one=True, progress=Silent())
-    return recipe, calls, conversion
+def _call(seed: int) -> dict[str, Any]:
+    noise = np.random.default_rng(seed).normal(size=(1, 8, 60 + 10 * seed))
+    return {"x": noise.astype(np.float32)}
+
+
+_CALLS = make_calls(_call, count=3)
+
+
+def _whole(recipe: Recipe) -> Recipe:
+    """Return a recipe that leaves no layer out for its place or width."""
+    every = {"skip_graph_inputs": False, "min_channels": 1}
+    rules = tuple(rule.model_copy(update=every) for rule in recipe.component)
+    return recipe.model_copy(update={"component": rules})
+
+
+@pytest.fixture(scope="module")
+def prepared(vocoder: onnx.ModelProto) -> Prepared:
+    """Return the vocoder, prepared for training."""
+    recipe = _whole(find_recipe("onnx", "int8-qat"))
+    return recipe, prepared_graph(vocoder, recipe, _CALLS, batch_one=False)
 
 
 @pytest.fixture
 def student(prepared: Prepared) -> GraphNetwork:
-    """Return flow and decoder, as post-training quantization rounds them."""
-    recipe, _, conversion = prepared
-    part, _ = voice_subgraph(conversion.graph)
+    """Return the vocoder as post-training quantization rounds it."""
+    recipe, conversion = prepared
+    part = last_part(conversion.graph, lambda _: True, ["post"])
     assert recipe.calibration is not None
     return build_student(conversion, part, calibration=recipe.calibration)
 
@@ -88,12 +95,7 @@ def _operators(model: onnx.ModelProto) -> Counter[tuple[str, tuple[Any, ...]]]:
     )
 
 
-@pytest.mark.slow
-@_BOTH
-def test_student_that_learned_nothing_gives_the_post_training_graph(
-    prepared: Prepared, student: GraphNetwork
-) -> None:
-    _, _, conversion = prepared
+def _check_unchanged(conversion: Conversion, student: GraphNetwork) -> None:
     before, after = convert(conversion), convert(learned_conversion(conversion, student))
     assert [n.SerializeToString() for n in before.graph.node] == [
         n.SerializeToString() for n in after.graph.node
@@ -102,12 +104,27 @@ def test_student_that_learned_nothing_gives_the_post_training_graph(
     assert [one.name for one, other in pairs if one != other] == []
 
 
-@pytest.mark.slow
-@_BOTH
-def test_finished_graph_answers_as_the_student(
-    prepared: Prepared, student: GraphNetwork, run_part: Callable[..., list[Any]]
+def test_student_that_learned_nothing_gives_the_post_training_graph(
+    prepared: Prepared, student: GraphNetwork
 ) -> None:
-    _, calls, conversion = prepared
+    _check_unchanged(prepared[1], student)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["int8-qat", "int4-qat"])
+def test_finished_voice_answers_as_the_student(
+    tiny: GraphModel,
+    quick_recipe: Callable[[str], Path],
+    run_part: Callable[..., list[Any]],
+    scheme: str,
+) -> None:
+    recipe = _whole(find_recipe("piper", scheme, quick_recipe(scheme)))
+    assert recipe.calibration is not None
+    calls, _ = open_calibration(tiny, recipe.calibration, None, seed=0)
+    conversion = prepare_conversion(tiny.graph, recipe, calls, batch_one=True, progress=Silent())
+    part, _ = voice_subgraph(conversion.graph)
+    student = build_student(conversion, part, calibration=recipe.calibration)
+    _check_unchanged(conversion, student)
     prior = student.inputs[0]
     (call,) = record_tensors(conversion.graph, [prior], [next(calls.feeds())])
     _change(student)
@@ -124,7 +141,7 @@ def test_finished_graph_answers_as_the_student(
 def test_operators_and_shapes_are_those_of_post_training_quantization(
     prepared: Prepared, student: GraphNetwork
 ) -> None:
-    _, _, conversion = prepared
+    _, conversion = prepared
     _change(student)
     finished = convert(learned_conversion(conversion, student))
     assert _operators(finished) == _operators(convert(conversion))
@@ -134,8 +151,8 @@ def test_training_begins_from_rounding_to_nearest(
     prepared: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Codes of eight bits that were chosen before are not those of what weights become."""
-    recipe, calls, conversion = prepared
-    chosen = with_chosen_codes(conversion, calls, Silent())
+    recipe, conversion = prepared
+    chosen = with_chosen_codes(conversion, _CALLS, Silent())
     assert chosen.chosen.keys() > conversion.chosen.keys()
     given: list[Conversion] = []
 
@@ -146,12 +163,12 @@ def test_training_begins_from_rounding_to_nearest(
     monkeypatch.setattr(graph_training, "graph_task", stop)
     run: Any = SimpleNamespace(options=SimpleNamespace(learned_ranges=True))
     with pytest.raises(KeyboardInterrupt):
-        graph_training.train_graph(chosen, recipe, calls, sample_rate=22_050, run=run)
+        graph_training.train_graph(chosen, recipe, _CALLS, sample_rate=22_050, run=run)
     assert given[0].chosen.keys() == conversion.chosen.keys()
 
 
 def test_prepared_graph_is_not_changed(prepared: Prepared, student: GraphNetwork) -> None:
-    _, _, conversion = prepared
+    _, conversion = prepared
     before, ranges = conversion.graph.SerializeToString(), dict(conversion.ranges)
     _change(student)
     learned = learned_conversion(conversion, student)
@@ -161,7 +178,7 @@ def test_prepared_graph_is_not_changed(prepared: Prepared, student: GraphNetwork
 
 
 def test_values_that_are_not_finite_are_refused(prepared: Prepared, student: GraphNetwork) -> None:
-    _, _, conversion = prepared
+    _, conversion = prepared
     module = next(m for m in student.modules() if isinstance(m, ActivationFakeQuantize))
     limits = module.limits()
     module.high.fill_(np.inf)

@@ -49,8 +49,7 @@ def make_task(vocoder: onnx.ModelProto, tmp_path: Path) -> Callable[..., Trainin
         onnx.save(graph, path)
         feeds = {f"{i}/x": _signal(length) for i, length in enumerate(_LENGTHS)}
         np.savez(tmp_path / "feeds.npz", **feeds)
-        model = open_model(f"onnx:{path}")
-        assert isinstance(model, OnnxGraph)
+        model: Any = open_model(f"onnx:{path}")
         recipe = find_recipe("onnx", "int8-qat")
         rules = tuple(
             rule.model_copy(update={"skip_graph_inputs": False}) for rule in recipe.component
@@ -149,10 +148,7 @@ def test_a_graph_of_batch_one_is_trained_one_example_at_a_time(
     )
     run = TrainingRun(options=TrainingOptions(steps=2, threads=1))
     model, feeds = open_model(f"onnx:{tmp_path / 'vocoder.onnx'}"), tmp_path / "feeds.npz"
-    small = compress_trained(model, "int8-qat", calibration=feeds, run=run)
-    assert isinstance(small, OnnxGraph)
-    assert small.manifest is not None
-    assert small.manifest.training is not None
+    small: Any = compress_trained(model, "int8-qat", calibration=feeds, run=run)
     assert small.manifest.training.steps == 2
 
 
@@ -239,8 +235,7 @@ def train(tmp_path: Path) -> Callable[..., Any]:
         np.savez(feeds, **arrays)
         options = TrainingOptions(steps=8, learning_rate=3e-3, held_out_every=4)
         run = TrainingRun(options=options, folder=log)
-        small = compress_trained(open_model(f"onnx:{path}"), calibration=feeds, run=run)
-        assert isinstance(small, OnnxGraph)
+        small: Any = compress_trained(open_model(f"onnx:{path}"), calibration=feeds, run=run)
         return small, sum(event["event"] == "update" for event in read_log(log))
 
     return train
@@ -329,8 +324,9 @@ def test_it_is_trained_and_the_rest_is_compressed_all_the_same(tmp_path: Path) -
     arrays: dict[str, Any] = {f"{place}/x": call for place, call in enumerate(calls)}
     np.savez(feeds, **arrays)
     run = TrainingRun(options=TrainingOptions(steps=4))
-    small = compress_trained(open_model(f"onnx:{path}"), "int8-qat", calibration=feeds, run=run)
-    assert isinstance(small, OnnxGraph)
+    small: Any = compress_trained(
+        open_model(f"onnx:{path}"), "int8-qat", calibration=feeds, run=run
+    )
     graph = small.graph()
     kinds = {node.op_type for node in graph.graph.node}
     assert "DynamicQuantizeLSTM" in kinds

@@ -218,8 +218,7 @@ def test_several_speakers_are_trained_and_judged(
     config = json.loads(choir_path.with_name("choir.onnx.json").read_text("utf-8"))
     changed = config | {"num_speakers": 2, "speaker_id_map": {"anna": 0, "ben": 1}}
     (tmp_path / "choir.onnx.json").write_text(json.dumps(changed), "utf-8")
-    voice = load(tmp_path / "choir.onnx")
-    assert isinstance(voice, GraphModel)
+    voice: Any = load(tmp_path / "choir.onnx")
     calls = Calls(lambda: voice.calibration_calls(16 * ["Good day."], seed=0), 16)
     task = _task(voice, recipe, calls)
     assert {int(example.inputs[1]) for example in task.held_out} == {0, 1}
