@@ -136,7 +136,7 @@ def run(toy: Any) -> Callable[..., Any]:
 
 @pytest.mark.slow
 def test_killed_processes_end_with_the_same_bytes(
-    toy_program: Path, toy: Any, run: Callable[..., Any], tmp_path: Path
+    toy_program: Path, whole: Any, tmp_path: Path
 ) -> None:
     """Killed twice, in the first updates and between checkpoints."""
     folder = str(tmp_path / "killed")
@@ -146,18 +146,34 @@ def test_killed_processes_end_with_the_same_bytes(
         assert killed.returncode == -signal.SIGKILL, killed.stderr
     command = [sys.executable, str(toy_program), folder, "0"]
     finished = subprocess.run(command, check=True, capture_output=True, text=True)
-    expected = toy.digest(run(tmp_path / "whole"))
+    expected, _ = whole
     assert json.loads(finished.stdout.splitlines()[-1]) == expected
     assert expected["steps"] > 0
 
 
-@pytest.mark.parametrize("stop_at", [1, 5, 6, 19])
+@pytest.fixture(scope="module")
+def whole(toy: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any]:
+    """Return the digest and the curve of a training that was never stopped."""
+    folder = tmp_path_factory.mktemp("whole")
+    run = TrainingRun(options=TrainingOptions(**toy.OPTIONS), folder=folder)
+    return toy.digest(toy.train(toy.make_task(), run)), _curve(folder)
+
+
+def _curve(folder: Path) -> list[tuple[int, float]]:
+    return [(e["step"], e["loss"]) for e in read_log(folder) if e["event"] == "update"]
+
+
+@pytest.mark.parametrize(("stop_at", "resumed"), [(1, 0), (6, 5), (19, 15)])
 def test_stopped_at_any_update_it_ends_the_same(
-    toy: Any, run: Callable[..., Any], tmp_path: Path, stop_at: int
+    toy: Any, run: Callable[..., Any], whole: Any, tmp_path: Path, stop_at: int, resumed: int
 ) -> None:
     with pytest.raises(_Stopped):
         run(tmp_path, stop_at)
-    assert toy.digest(run(tmp_path)) == toy.digest(run(None))
+    digest, curve = whole
+    assert toy.digest(run(tmp_path)) == digest
+    assert _curve(tmp_path) == curve
+    assert [step for step, _ in curve] == list(range(1, 25))
+    assert [e["step"] for e in read_log(tmp_path) if e["event"] == "resume"] == [resumed]
 
 
 def test_best_is_kept_although_it_was_found_before_the_stop(
@@ -172,32 +188,19 @@ def test_best_is_kept_although_it_was_found_before_the_stop(
     assert 0 < found["steps"] < 30
 
 
-def test_log_is_one_curve(run: Callable[..., Any], tmp_path: Path) -> None:
-    with pytest.raises(_Stopped):
-        run(tmp_path / "a", 14)
-    run(tmp_path / "a")
-    run(tmp_path / "b")
-    curves = [
-        [(e["step"], e["loss"]) for e in read_log(tmp_path / name) if e["event"] == "update"]
-        for name in ("a", "b")
-    ]
-    assert curves[0] == curves[1]
-    assert [step for step, _ in curves[0]] == list(range(1, 25))
-    assert [e["step"] for e in read_log(tmp_path / "a") if e["event"] == "resume"] == [10]
-
-
 def test_checkpoint_of_another_training_is_refused(
     toy: Any, run: Callable[..., Any], tmp_path: Path
 ) -> None:
-    run(tmp_path)
+    few = {"steps": 5}
+    run(tmp_path, **few)
     message = r"learning_rate 0\.001 there, 0\.002 here; repeat its options, or start anew"
     with pytest.raises(ArtifactError, match=message):
-        run(tmp_path, learning_rate=0.002)
+        run(tmp_path, **few, learning_rate=0.002)
     task = toy.make_task("int8-qat")
     with pytest.raises(ArtifactError, match="of another training: other model"):
-        toy.train(task, TrainingRun(options=TrainingOptions(**toy.OPTIONS), folder=tmp_path))
-    changed = run(tmp_path, learning_rate=0.002, restart=True)
-    assert toy.digest(changed) == toy.digest(run(None, learning_rate=0.002))
+        toy.train(task, TrainingRun(options=TrainingOptions(**toy.OPTIONS | few), folder=tmp_path))
+    changed = run(tmp_path, **few, learning_rate=0.002, restart=True)
+    assert toy.digest(changed) == toy.digest(run(None, **few, learning_rate=0.002))
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors at all"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections import OrderedDict
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -101,29 +100,6 @@ def test_a_method_that_is_not_forward_is_recorded_under_its_name() -> None:
     calls = _record(root, _DECODE, run, most=9)
     assert [len(call.arguments[0]) for call in calls] == [1, 2]
     torch.testing.assert_close(call_module(root, _DECODE, calls[1]), calls[1].output)
-
-
-def test_a_repeated_method_lets_gradients_out_whatever_upstream_put_it_into() -> None:
-    class Sealed(_Decoder):
-        @torch.inference_mode()  # type: ignore[untyped-decorator]
-        def decode(self, parts: list[Any]) -> Any:
-            return super().decode(parts)
-
-    root = _root()
-    root.decoder = Sealed()
-    run = [torch.ones(1, 3)]
-    (call,) = _record(root, _DECODE, lambda module: module.decoder.decode(run), most=1)
-    answer = call_module(root, _DECODE, call)
-    torch.testing.assert_close(answer, call.output)
-    answer.sum().backward()
-    assert root.decoder.layer.weight.grad is not None
-
-
-def test_a_repeated_call_may_get_other_keywords() -> None:
-    root = _root()
-    call, *_ = _record(root, _FORWARD, lambda module: _speak(module, 1), most=1)
-    hidden, _ = call_module(root, replace(_FORWARD, repeated=(("scale", 1.0),)), call)
-    torch.testing.assert_close(hidden * 2, call.output[0])
 
 
 @pytest.mark.parametrize("objective", [_FORWARD, _DECODE], ids=lambda o: o.method)
