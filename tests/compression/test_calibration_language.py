@@ -10,7 +10,6 @@ from tts_compress.compression.workbench import open_calibration, read_texts
 from tts_compress.config import data_file
 from tts_compress.errors import TTSCompressWarning
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel
 from tts_compress.recipes.recipe import Calibration
 
 _DEFAULT = Calibration(set="en")
@@ -48,6 +47,5 @@ def test_a_german_voice_is_calibrated_by_german_texts(
     path.write_bytes(tiny_path.read_bytes())
     config = voice_config | {"espeak": {"voice": "de"}}
     path.with_name("de.onnx.json").write_text(json.dumps(config), encoding="utf-8")
-    voice = load(path)
-    assert isinstance(voice, GraphModel)
+    voice: Any = load(path)
     assert open_calibration(voice, _DEFAULT, None, seed=0)[1].set == "de"

@@ -9,10 +9,10 @@ import onnx
 import pytest
 
 from tests.measures import snr_db
-from tts_compress import Recipe, find_recipe
+from tts_compress import find_recipe
 from tts_compress.cli import main
 from tts_compress.compression import compress, compress_trained
-from tts_compress.errors import RecipeError, SchemeError
+from tts_compress.errors import SchemeError
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.quantize.convert import count_fused, count_operators
@@ -114,26 +114,6 @@ def test_16_bits_are_neither_trained_nor_chosen_by_speed(
     pytest.importorskip("accelerate")
     with pytest.raises(SchemeError, match="neither trained nor"):
         compress_trained(tiny, "int8", recipe=wide)
-
-
-@pytest.mark.slow
-def test_fused_form_of_the_portable_scheme(
-    tiny: GraphModel, quick_recipe: Callable[[str], Path]
-) -> None:
-    recipe = find_recipe("piper", "int8-static", quick_recipe("int8-static"))
-    small = compress(tiny, "int8-static", recipe=recipe.model_copy(update={"format": "qoperator"}))
-    assert isinstance(small, GraphModel)
-    assert small.manifest is not None
-    assert small.manifest.counts["Conv int8/static"] > 25
-    assert "QLinearConv" in {node.op_type for node in small.graph().graph.node}
-    _check_sound(small, tiny, 13)
-
-
-def test_recipe_of_another_scheme_is_refused(tiny: GraphModel) -> None:
-    shipped = find_recipe("piper", "int8")
-    assert isinstance(shipped, Recipe)
-    with pytest.raises(RecipeError, match="is for scheme 'int8', not 'fp16'"):
-        compress(tiny, "fp16", recipe=shipped)
 
 
 def test_weights_alone_have_no_format(

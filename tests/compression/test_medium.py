@@ -15,7 +15,6 @@ from tests.measures import graph_bytes
 from tts_compress.compression import compress
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import draw_noise, feed_noise
 from tts_compress.onnx.session import Feeds
 
@@ -96,8 +95,7 @@ def _frames(path: Path, calls: list[Feeds]) -> np.ndarray:
 
 @pytest.mark.slow
 def test_durations_hold(medium: Path, small: Path) -> None:
-    voice = load(medium)
-    assert isinstance(voice, GraphModel)
+    voice: Any = load(medium)
     texts = [utterance.text for utterance in read_suite("en-full").utterances[:60]]
     calls = list(voice.calibration_calls(texts, seed=1))
     before, after = _frames(medium, calls), _frames(small, calls)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import product
 from pathlib import Path
 from threading import current_thread, main_thread
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -126,34 +127,24 @@ def test_the_reference_itself_is_undamaged(bench: Workbench, comparison: SpeechC
     assert comparison.damage(bench.convert(bench.recipe)).distortion > 0.0
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("refused", [False, True])
 def test_weights_that_durations_depend_on_stay_whole_where_16_bits_move_them(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, refused: bool
 ) -> None:
-    monkeypatch.setattr(SoundDamage, "is_elsewhere", property(lambda _: True))
-    conversion, _ = _choose(bench, 100.0)
-    deciding = length_outputs(bench.base("qoperator"), bench.lengths)
-    weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
-    assert weights == {Weights.FLOAT32}
+    """Unless nothing is compressed then, as in a graph all of whose layers decide durations."""
 
-
-def test_16_bits_stay_where_nothing_could_be_compressed_without_them(
-    bench: Workbench, comparison: SpeechComparison, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a graph all of whose layers decide durations."""
-    measured = quality._measured
-
-    def without_real(bench: Workbench, comparison: SpeechComparison, recipe: Recipe) -> Any:
-        if recipe.component[0].weights == Weights.FLOAT32:
+    def measured(bench: Workbench, _: SpeechComparison, recipe: Recipe) -> Any:
+        if refused and recipe.component[0].weights == Weights.FLOAT32:
             raise QuantizationError("the recipe compresses nothing in this model")
-        return measured(bench, comparison, recipe)
+        moved = SoundDamage(distortion=0.0, floor_db=0.0, moved=1, texts=1)
+        return SimpleNamespace(decisions=bench.decisions(recipe)), recipe, moved
 
-    monkeypatch.setattr(SoundDamage, "is_elsewhere", property(lambda _: True))
-    monkeypatch.setattr(quality, "_measured", without_real)
-    _, (conversion, *_) = quality._exactly_timed(bench, comparison)
+    monkeypatch.setattr(quality, "_measured", measured)
+    _, (conversion, *_) = quality._exactly_timed(bench, cast("SpeechComparison", None))
     deciding = length_outputs(bench.base("qoperator"), bench.lengths)
     weights = {d.weights for d in conversion.decisions if d.output in deciding and d.weight}
-    assert Weights.INT16 in weights
+    assert (Weights.INT16 in weights) == refused
+    assert (weights == {Weights.FLOAT32}) != refused
 
 
 @pytest.mark.slow
@@ -284,23 +275,27 @@ def test_weights_get_twelve_bits_where_eight_break_the_bound(
     assert comparison.damage(convert(conversion)).share(0.002) <= 1.0
 
 
-@pytest.mark.parametrize(("bound", "alone"), [(1.0, False), (0.02, True)])
+@pytest.mark.parametrize(("energy", "alone"), [(0.01, False), (0.2, True)])
 def test_groups_with_little_damage_together_are_not_heard_alone(
-    bound: float, alone: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch
+    energy: float, alone: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
-    heard, energies = list[onnx.ModelProto](), SpeechComparison.energies
+    heard = list[onnx.ModelProto]()
 
-    def counted(comparison: SpeechComparison, candidate: onnx.ModelProto, most: float) -> Any:
+    def energies(candidate: onnx.ModelProto, _: float) -> tuple[float, float, float]:
         heard.append(candidate)
-        return energies(comparison, candidate, most)
+        return energy, 0.0, 0.0
 
-    monkeypatch.setattr(SpeechComparison, "energies", counted)
-    monkeypatch.setattr(SoundDamage, "share", lambda *_: 0.9)
-    monkeypatch.setattr(quality, "_fit", lambda *stated: quality._measured(*stated[:3]))
-    _choose(bench, bound)
-    groups = len(quality._groups(bench)) + len(quality._deciding_shares(bench, bench.recipe))
-    assert (len(heard) > groups) == alone
+    comparison: Any = SimpleNamespace(energies=energies)
+    groups = quality._groups(bench)
+    saved = dict.fromkeys([group.name for group in groups], 0.0)
+    monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
+    monkeypatch.setattr(quality, "_saved_ms", lambda *stated: dict.fromkeys(stated[3], saved))
+    exact = quality._stored(quality._deciding(bench), Weights.INT16)
+    whole = quality._with_rules(bench.recipe, exact)
+    deciding = quality._deciding_options(bench, comparison, whole, 1.0)
+    quality._options(bench, comparison, whole, 1.0, groups, Silent())
+    assert deciding
+    assert len(heard) == 2 + alone * (len(groups) + len(deciding))
 
 
 @pytest.mark.slow
