@@ -12,7 +12,6 @@ import torch
 from tests.processors.emulation import NATIVE, Processor
 from tests.processors.stage import FP32, Stage, frame_snr_db, least_db
 from tts_compress.compression import compress
-from tts_compress.models.base import OnnxGraph
 from tts_compress.recipes.formats import find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
@@ -74,8 +73,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Stage:
     graphs = {FP32: onnx.load(path)}
     for scheme in _SCHEMES:
         calibrated = find_recipe("onnx", scheme).calibration is not None
-        small = compress(f"onnx:{path}", scheme, calibration=feeds if calibrated else None)
-        assert isinstance(small, OnnxGraph)
+        small: Any = compress(f"onnx:{path}", scheme, calibration=feeds if calibrated else None)
         graphs[scheme] = small.graph()
     return Stage(tmp_path_factory.mktemp("stage"), graphs, [{"mel": _mel(8)}])
 

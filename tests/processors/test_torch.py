@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
+from tests.measures import snr_db
 from tests.processors.emulation import NATIVE, Processor
 from tests.processors.torch_player import CHANNELS, Stack
 from tts_compress import compress, save_module
@@ -75,7 +76,6 @@ def test_a_scheme_is_near_enough(
     play: Callable[[Processor], dict[str, torch.Tensor]],
     in_qemu: Processor,
     scheme: str,
-    snr_db: Callable[..., float],
 ) -> None:
     with torch.inference_mode():
         expected = stack(inputs).numpy()

@@ -30,7 +30,7 @@ from tts_compress.torch.devices import (
 )
 from tts_compress.torch.layers.gpu import GpuInt8Linear
 
-CUDA = torch.device("cuda", 0)
+CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 
 def test_a_device_is_found_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +88,7 @@ def test_a_copy_lies_elsewhere_and_shares_as_before(monkeypatch: pytest.MonkeyPa
         assert isinstance(there.gain, CudaTensor)
         assert there.head.weight is there.table.weight
         torch.testing.assert_close(there(ids.to(CUDA)).cpu(), module(ids))
-        assert device_of(moved(there, torch.device("cpu"))) == device_of(module)
+        assert device_of(moved(there, CPU)) == device_of(module)
         with pytest.raises(RuntimeError, match="two devices"):
             there(ids)
 
@@ -118,9 +118,6 @@ def test_integers_have_layers_of_their_own_on_a_gpu(monkeypatch: pytest.MonkeyPa
         assert isinstance(there[0], GpuInt8Linear)
         assert there[0].state()["weight"].cpu().equal(small[0].state()["weight"])
         assert snr_db(module(x).numpy(), there(x.to(CUDA)).cpu().numpy()) > 35
-
-
-FIRST_GPU, CPU = torch.device("cuda", 0), torch.device("cpu")
 
 
 class NoCounterError(Exception):
@@ -201,7 +198,7 @@ def test_the_environment_names_gpu_driver_and_cuda(nvml: Nvml) -> None:
 
 @pytest.mark.usefixtures("nvml")
 def test_a_log_has_memory_and_activity_of_a_gpu() -> None:
-    load = gpu_load(FIRST_GPU)
+    load = gpu_load(CUDA)
     assert load == {f"gpu_{name}": value for name, value in _MEMORY.items()} | {
         "gpu_utilisation_percent": 10.0,
         "gpu_power_w": 250.5,
@@ -211,7 +208,7 @@ def test_a_log_has_memory_and_activity_of_a_gpu() -> None:
 
 def test_activity_is_the_mean_over_a_block(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tts_compress.torch.devices._EVERY_S", 0.001)
-    with watched(FIRST_GPU) as use:
+    with watched(CUDA) as use:
         while nvml.readings < 3:
             pass
     assert use == _MEMORY | {
@@ -222,8 +219,8 @@ def test_activity_is_the_mean_over_a_block(nvml: Nvml, monkeypatch: pytest.Monke
 
 def test_what_a_driver_lacks_is_left_out(nvml: Nvml, monkeypatch: pytest.MonkeyPatch) -> None:
     nvml.has_power = False
-    assert gpu_activity(FIRST_GPU) == {}
-    with watched(FIRST_GPU) as use:
+    assert gpu_activity(CUDA) == {}
+    with watched(CUDA) as use:
         pass
     assert use == _MEMORY
     monkeypatch.setattr(nvml, "nvmlInit", lambda: (_ for _ in ()).throw(NoCounterError()))
@@ -249,14 +246,11 @@ def test_a_gpu_is_timed_by_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda _: told.append("wait"))
-    seconds = start_clock(FIRST_GPU)
+    seconds = start_clock(CUDA)
     told.append("work")
     assert seconds() == 1.5
     assert told == ["wait", "record", "work", "record", "wait"]
     assert start_clock(CPU)() >= 0
-
-
-_CPU = torch.device("cpu")
 
 
 def _units(*formats: str) -> Callable[[str, torch.device], torch.Tensor]:
@@ -285,17 +279,13 @@ def test_effect_is_what_products_show(
     told: str,
 ) -> None:
     monkeypatch.setattr(trainer, "_product", _units(*formats))
-    with matmul_precision(wanted, _CPU) as effect:
+    with matmul_precision(wanted, CPU) as effect:
         assert effect.startswith(told)
 
 
 @pytest.mark.parametrize("wanted", ["highest", "high", "medium"])
 def test_setting_lasts_for_a_block(wanted: Literal["highest", "high", "medium"]) -> None:
-    with matmul_precision(wanted, _CPU) as effect:
+    with matmul_precision(wanted, CPU) as effect:
         assert torch.get_float32_matmul_precision() == wanted
         assert effect.startswith(wanted)
     assert torch.get_float32_matmul_precision() == "highest"
-
-
-def test_processors_have_no_load_of_a_gpu() -> None:
-    assert gpu_load(_CPU) == {}

@@ -15,6 +15,7 @@ import torch
 from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
+from tests.measures import snr_db
 from tts_compress import compress, evaluate, load_module, manifest_of, prepare_qat, save_module
 from tts_compress.errors import (
     ArtifactError,
@@ -45,8 +46,7 @@ def test_hooks_are_not_lost_without_a_word(kind: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["bf16", "fp16", "int8-dynamic", "int8-weight-only"])
-@pytest.mark.parametrize("name", ["0.weight", "0.bias"])
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(("name", "value"), [("0.weight", float("nan")), ("0.bias", float("inf"))])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_what_is_not_finite_is_refused_by_every_scheme(
     scheme: str, name: str, value: float
@@ -150,7 +150,7 @@ def test_nobody_is_told_to_read_unsafely(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
-@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only", "fp16", "bf16"])
+@pytest.mark.parametrize("scheme", ["int8", "bf16"])
 def test_complex_weights_keep_their_imaginary_part(scheme: str) -> None:
     """They lost it without a word: half of the output was wrong."""
     torch.manual_seed(0)
@@ -178,7 +178,7 @@ class _Typed(nn.Module):
         return torch.as_tensor(self.last(self.rnn(self.conv(x.mT).mT)[0]))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only"])
 def test_modules_of_other_types_keep_them(scheme: str, dtype: torch.dtype) -> None:
     """A table returned FP32, which the norm behind it refused."""
@@ -190,8 +190,7 @@ def test_modules_of_other_types_keep_them(scheme: str, dtype: torch.dtype) -> No
         found = small(ids)
         expected = net.float()(ids)
     assert found.dtype == dtype
-    error = (expected - found.float()).square().mean()
-    assert 10 * torch.log10(expected.square().mean() / error) > 14
+    assert snr_db(expected, found.float()) > 14
 
 
 def test_a_table_that_changes_when_it_is_read_stays_as_it_is() -> None:
@@ -222,8 +221,7 @@ def test_four_bits_take_rows_in_any_layout(batch: int) -> None:
         assert small.get_submodule("last")(torch.randn(64, 5).t()).shape == (5, 64)
     assert found.shape == expected.shape
     if batch:
-        error = (expected - found).square().mean()
-        assert 10 * torch.log10(expected.square().mean() / error) > 12
+        assert snr_db(expected, found) > 12
 
 
 def test_threads_that_begin_together_agree() -> None:
@@ -452,7 +450,7 @@ class _Mixed(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")
 @pytest.mark.filterwarnings("ignore:.* stay in FP32:tts_compress.errors.TTSCompressWarning")
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only", "bf16"])
 def test_a_result_is_cast_like_its_original(scheme: str, dtype: torch.dtype) -> None:
     """Biases and scales took the new type, which kernels refused, and tables kept theirs."""

@@ -126,17 +126,6 @@ def test_weights_that_only_a_file_stores_in_sixteen_bits(net: Net, tmp_path: Pat
     assert "ConvTranspose1d float16/none" in done.counts
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])
-def test_a_root_that_is_itself_a_layer(tmp_path: Path, scheme: str) -> None:
-    linear, x = nn.Linear(64, 32), torch.randn(3, 64)
-    done = convert(linear, find_recipe("module", scheme), None, progress=Silent())
-    path = tmp_path / "model.safetensors"
-    write_root(done.root, path, done.layers)
-    again = restore_root(nn.Linear(64, 32), done.layers, path)
-    assert torch.equal(again(x), done.root(x))
-    assert not isinstance(again, nn.Linear)
-
-
 def test_other_architectures_and_damaged_files_are_refused(net: Net, tmp_path: Path) -> None:
     done = _compressed(net, "int8")
     path = tmp_path / "model.safetensors"
@@ -289,16 +278,14 @@ def _encoder() -> nn.Module:
 _IDS = torch.arange(9).view(1, 9)
 
 
-@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only", "int4-weight-only"])
-def test_what_was_saved_computes_the_same(tmp_path: Path, scheme: str) -> None:
-    small = compress(_encoder(), scheme)
+def test_what_was_saved_computes_the_same(tmp_path: Path) -> None:
+    small = compress(_encoder(), "int8")
     path = save_module(small, tmp_path / "small.safetensors")
-    with torch.inference_mode():
-        assert torch.equal(load_module(_encoder(), path)(_IDS), small(_IDS))
     with torch.device("meta"):
         skeleton = _encoder()
     with torch.inference_mode():
-        assert torch.equal(load_module(skeleton, path)(_IDS), small(_IDS))
+        for module in (_encoder(), skeleton):
+            assert torch.equal(load_module(module, path)(_IDS), small(_IDS))
     assert stat.S_IMODE(path.stat().st_mode) & 0o044
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
@@ -311,7 +298,9 @@ def test_a_layer_alone(tmp_path: Path, layer: nn.Module) -> None:
     small = compress(layer, "int8")
     path = save_module(small, tmp_path / "layer.safetensors")
     with torch.inference_mode():
-        assert torch.equal(load_module(layer, path)(x), small(x))
+        again = load_module(layer, path)
+        assert torch.equal(again(x), small(x))
+    assert type(again) is type(small)
 
 
 def test_the_same_module_gives_the_same_bytes(tmp_path: Path) -> None:
