@@ -258,7 +258,9 @@ def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> o
     nodes = [*outer, *(n for n in inner if shared.intersection(n.output))]
     around = _operators(_AROUND, {"whole": source})
     changed = copy_model(model)
-    set_nodes(changed.graph, [*_in_order(nodes, model), *around, loop])
+    order = {node.output[0]: number for number, node in enumerate(model.graph.node)}
+    nodes.sort(key=lambda node: order[node.output[0]])
+    set_nodes(changed.graph, [*nodes, *around, loop])
     kept = [t for t in model.graph.initializer if t.name not in {m.name for m in moved}]
     del changed.graph.initializer[:]
     changed.graph.initializer.extend([*kept, *_numbers(field, tail, output)])
@@ -267,12 +269,6 @@ def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> o
     del changed.graph.value_info[:]
     changed.graph.value_info.extend(values)
     return changed
-
-
-def _in_order(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.NodeProto]:
-    """Return operators in the order of a graph, by their outputs."""
-    order = {node.output[0]: number for number, node in enumerate(model.graph.node)}
-    return sorted(nodes, key=lambda node: order[node.output[0]])
 
 
 def _loop(

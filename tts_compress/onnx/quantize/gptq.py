@@ -25,8 +25,8 @@ from tts_compress.numerics.weights import (
     usable_scales,
 )
 from tts_compress.onnx.graph import Array, Graph
-from tts_compress.onnx.integer.emitter import IntegerForm, integer_form, whole_kernel
-from tts_compress.onnx.modules import Convolution, read_convolution
+from tts_compress.onnx.integer.emitter import integer_form, whole_kernel
+from tts_compress.onnx.modules import Convolution
 from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.quantize.collect import collect_windows
 from tts_compress.onnx.quantize.decisions import Decision
@@ -139,14 +139,13 @@ def choose_codes(
 ) -> list[Chosen | None]:
     """Return the codes that GPTQ chooses for each decision; None where it chooses none.
 
-    It chooses those of all weights in 8 or 12 bits, and of those in four bits that decisions leave
-    to it. Left to rounding are operators that are no product of frames with one matrix: several
+    Left to rounding are operators that are no product of frames with one matrix: several
     groups, two axes, tables, recurrent ones, and transposed convolutions that are no convolution
     into phases.
 
     Args:
         graph: In FP32, as it will be converted.
-        decisions: For its operators, of which there may be several for one.
+        decisions: Those that `is_asked` is true for; there may be several for an operator.
         calls: Inputs of the graph with fed noise, of which the first few are used.
         by_channel: Codes of what operators with ranges by channel read.
         taken: Moments of the graph so far, to which those that are missing are added.
@@ -171,8 +170,6 @@ def is_asked(decision: Decision) -> bool:
 def _layer(
     graph: Graph, decision: Decision, by_channel: Mapping[str, ChannelCodes]
 ) -> _GptqLayer | None:
-    if not is_asked(decision):
-        return None
     node = graph.producer(decision.output)
     assert node is not None
     # Who shares a weight reads something else.
@@ -182,8 +179,10 @@ def _layer(
         weight = np.moveaxis(graph.value(decision.tensor), decision.axis, 0)
         layer = _GptqLayer(decision, node.input[0], weight[:, :, None])
     else:
-        form = _convolution(graph, node, decision)
-        if form is None:
+        form = integer_form(graph, node)
+        # Blocks of four bits are those of the weight as it stands.
+        in_blocks = decision.weights == Weights.INT4 and decision.activations != Activations.STATIC
+        if form is None or (in_blocks and node.op_type == "ConvTranspose"):
             return None
         plain = form.convolution
         has_bias = len(node.input) > 2 and bool(node.input[2])
@@ -193,18 +192,6 @@ def _layer(
             layer = replace(layer, weight=plain.weight * steps[:, None], steps=steps)
     is_long = layer.weight[0].size > _MOST_INPUTS and decision.weights != Weights.INT4
     return None if is_long else layer
-
-
-def _convolution(graph: Graph, node: onnx.NodeProto, decision: Decision) -> IntegerForm | None:
-    """Return the ordinary convolution along time that an operator can be seen as, if it is one."""
-    convolution = read_convolution(graph, node)
-    if convolution is None or convolution.groups != 1:
-        return None
-    if node.op_type == "Conv":
-        return IntegerForm(convolution)
-    if decision.weights == Weights.INT4 and decision.activations != Activations.STATIC:
-        return None  # its blocks are those of the weight as it stands
-    return integer_form(graph, node)
 
 
 def _collect(
