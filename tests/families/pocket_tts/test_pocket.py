@@ -1,5 +1,6 @@
 """Pocket-TTS: the official object, loaded, spoken with and exchanged."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -211,9 +212,12 @@ def test_what_is_no_model_is_said(tiny_pocket_dir: Path, spec: str, reason: str)
 
 
 def test_damaged_files_are_said(
-    make_pocket_dir: Callable[..., Path], tiny_pocket: PocketModel, tmp_path: Path
+    make_pocket_dir: Callable[..., Path],
+    tiny_pocket: PocketModel,
+    tiny_pocket_dir: Path,
+    tmp_path: Path,
 ) -> None:
-    folder = make_pocket_dir("damaged")
+    folder = shutil.copytree(tiny_pocket_dir, tmp_path / "damaged")
     (folder / "reference.wav").unlink()
     with pytest.raises(ModelError, match="no recording to speak by"):
         load(f"pocket-tts:{folder}").synthesize(_TEXT)

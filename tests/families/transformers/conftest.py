@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -92,69 +93,46 @@ def vits_dir(make_vits: Callable[..., Path]) -> Path:
 
 
 @pytest.fixture(scope="session")
-def vits(vits_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{vits_dir}")
-
-
-@pytest.fixture(scope="session")
 def choir(make_vits: Callable[..., Path]) -> Any:
     """Return a voice of three speakers, loaded."""
     return load(f"transformers:{make_vits('choir', num_speakers=3, speaker_embedding_size=8)}")
 
 
 @pytest.fixture(scope="session")
-def make_speecht5(
-    tmp_path_factory: pytest.TempPathFactory, transformers: Any
-) -> Callable[..., Path]:
-    """Return a function that writes a tiny SpeechT5 with its vocoder in the folder `vocoder`."""
+def speecht5_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+    """Return the folder of a SpeechT5, with its vocoder in `vocoder`; do not write into it."""
     import torch
 
-    def make(name: str) -> Path:
-        torch.manual_seed(0)
-        config = transformers.SpeechT5Config(
-            vocab_size=96,
-            hidden_size=32,
-            encoder_layers=2,
-            encoder_attention_heads=2,
-            encoder_ffn_dim=64,
-            decoder_layers=2,
-            decoder_attention_heads=2,
-            decoder_ffn_dim=64,
-            num_mel_bins=16,
-            speaker_embedding_dim=8,
-            speech_decoder_prenet_units=32,
-            speech_decoder_postnet_units=32,
-            max_text_positions=200,
-        )
-        directory = tmp_path_factory.mktemp("speecht5") / name
-        model = transformers.SpeechT5ForTextToSpeech(config).eval()
-        vocoder = transformers.SpeechT5HifiGan(
-            transformers.SpeechT5HifiGanConfig(model_in_dim=16, **HIFIGAN)
-        ).eval()
-        with torch.no_grad():
-            for module in (*model.modules(), *vocoder.modules()):
-                redraw(module)
-            model.speech_decoder_postnet.prob_out.bias.fill_(-9)  # ends at the limit
-            vocoder.conv_post.weight *= 0.2
-        model.save_pretrained(directory)
-        vocoder.save_pretrained(directory / "vocoder")
-        make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
-        return directory
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def speecht5_dir(make_speecht5: Callable[..., Path]) -> Path:
-    """Return the folder of a SpeechT5; do not write into it."""
-    return make_speecht5("tiny")
-
-
-@pytest.fixture(scope="session")
-def speecht5(speecht5_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{speecht5_dir}")
+    torch.manual_seed(0)
+    config = transformers.SpeechT5Config(
+        vocab_size=96,
+        hidden_size=32,
+        encoder_layers=2,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=64,
+        decoder_layers=2,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=64,
+        num_mel_bins=16,
+        speaker_embedding_dim=8,
+        speech_decoder_prenet_units=32,
+        speech_decoder_postnet_units=32,
+        max_text_positions=200,
+    )
+    directory = tmp_path_factory.mktemp("speecht5") / "tiny"
+    model = transformers.SpeechT5ForTextToSpeech(config).eval()
+    vocoder = transformers.SpeechT5HifiGan(
+        transformers.SpeechT5HifiGanConfig(model_in_dim=16, **HIFIGAN)
+    ).eval()
+    with torch.no_grad():
+        for module in (*model.modules(), *vocoder.modules()):
+            redraw(module)
+        model.speech_decoder_postnet.prob_out.bias.fill_(-9)  # ends at the limit
+        vocoder.conv_post.weight *= 0.2
+    model.save_pretrained(directory)
+    vocoder.save_pretrained(directory / "vocoder")
+    make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
+    return directory
 
 
 @pytest.fixture(scope="session")
@@ -190,12 +168,6 @@ def fastspeech2_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any)
     model.save_pretrained(directory)
     make_tokenizer(transformers, _SPECIALS, end=123).save_pretrained(directory)
     return directory
-
-
-@pytest.fixture(scope="session")
-def fastspeech2(fastspeech2_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{fastspeech2_dir}")
 
 
 @pytest.fixture(scope="session")
@@ -239,7 +211,7 @@ def _bark_generation() -> dict[str, Any]:
 
     semantic = settings.BarkSemanticGenerationConfig(
         eos_token_id=20,
-        max_new_tokens=24,
+        max_new_tokens=12,
         do_sample=True,
         text_encoding_offset=24,
         text_pad_token=121,
@@ -266,12 +238,6 @@ def _bark_generation() -> dict[str, Any]:
         "codebook_size": 16,
         "model_type": "bark",
     }
-
-
-@pytest.fixture(scope="session")
-def bark(bark_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{bark_dir}")
 
 
 @pytest.fixture
@@ -340,12 +306,6 @@ def csm_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path
 
 
 @pytest.fixture(scope="session")
-def csm(csm_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{csm_dir}")
-
-
-@pytest.fixture(scope="session")
 def dia_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
     """Return the folder of a tiny Dia with its codec; do not write into it."""
     import torch
@@ -390,64 +350,45 @@ def dia_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path
     return directory
 
 
-@pytest.fixture(scope="session")
-def dia(dia_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{dia_dir}")
+def _folder(write: Callable[[Any, Path], None], *needed: str) -> Any:
+    """Return the fixture of a folder that a function writes a voice into."""
+
+    @pytest.fixture(scope="session")
+    def folder(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
+        """Return the voice's folder; do not write into it."""
+        for package in needed:
+            pytest.importorskip(package)
+        directory = tmp_path_factory.mktemp("voice") / "tiny"
+        write(transformers, directory)
+        return directory
+
+    return folder
 
 
-@pytest.fixture(scope="session")
-def pocket_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
-    """Return the folder of a tiny Pocket-TTS with its codec; do not write into it."""
-    directory = tmp_path_factory.mktemp("pocket") / "tiny"
-    write_pocket(transformers, directory)
-    return directory
+pocket_dir = _folder(write_pocket)
+phonon_dir = _folder(partial(write_pocket, kind="GradiumPhononTTS"))
+higgs_dir = _folder(write_higgs)
+vibevoice_dir = _folder(write_vibevoice, "diffusers")  # by whose solver it draws sound
 
 
-@pytest.fixture(scope="session")
-def pocket(pocket_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{pocket_dir}")
+def _loaded(name: str) -> Any:
+    """Return the fixture of the voice in a folder."""
+
+    @pytest.fixture(scope="session")
+    def voice(request: pytest.FixtureRequest) -> Any:
+        """Return the voice, loaded; it is never modified."""
+        return load(f"transformers:{request.getfixturevalue(f'{name}_dir')}")
+
+    return voice
 
 
-@pytest.fixture(scope="session")
-def phonon_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
-    """Return the folder of a tiny Phonon with its codec; do not write into it."""
-    directory = tmp_path_factory.mktemp("phonon") / "tiny"
-    write_pocket(transformers, directory, "GradiumPhononTTS")
-    return directory
-
-
-@pytest.fixture(scope="session")
-def phonon(phonon_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{phonon_dir}")
-
-
-@pytest.fixture(scope="session")
-def higgs_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
-    """Return the folder of a tiny Higgs Audio V2 with its codec; do not write into it."""
-    directory = tmp_path_factory.mktemp("higgs") / "tiny"
-    write_higgs(transformers, directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
-def higgs(higgs_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{higgs_dir}")
-
-
-@pytest.fixture(scope="session")
-def vibevoice_dir(tmp_path_factory: pytest.TempPathFactory, transformers: Any) -> Path:
-    """Return the folder of a tiny VibeVoice; do not write into it."""
-    pytest.importorskip("diffusers")  # by whose solver it draws sound
-    directory = tmp_path_factory.mktemp("vibevoice") / "tiny"
-    write_vibevoice(transformers, directory)
-    return directory
-
-
-@pytest.fixture(scope="session")
-def vibevoice(vibevoice_dir: Path) -> Any:
-    """Return that voice, loaded; it is never modified."""
-    return load(f"transformers:{vibevoice_dir}")
+vits = _loaded("vits")
+speecht5 = _loaded("speecht5")
+fastspeech2 = _loaded("fastspeech2")
+bark = _loaded("bark")
+csm = _loaded("csm")
+dia = _loaded("dia")
+pocket = _loaded("pocket")
+phonon = _loaded("phonon")
+higgs = _loaded("higgs")
+vibevoice = _loaded("vibevoice")

@@ -67,8 +67,6 @@ def test_an_original_speecht5_is_saved_as_two_official_models(
     expected = speecht5.root().state_dict()
     assert whole.keys() | {f"vocoder.{name}" for name in vocoder} == expected.keys()
     assert all(tensor.equal(expected[name]) for name, tensor in whole.items())
-    found = load(f"transformers:{saved}").synthesize(TEXT, seed=0).samples
-    np.testing.assert_array_equal(found, speecht5.synthesize(TEXT, seed=0).samples)
 
 
 def test_a_vocoder_may_lie_elsewhere(speecht5: Any, speecht5_dir: Path, tmp_path: Path) -> None:

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from tests.families.conformance import compressed
-from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.models import load
 from tts_compress.models.base import Prompt, Speaking, TorchModel
 from tts_compress.models.speakers import primary_language
 from tts_compress.models.torch_noise import paired_noise
+from tts_compress.torch.layers.module_surgery import copy_sharing_tensors
 
 TEXT = "please call again at ten"
 
@@ -33,8 +33,13 @@ def test_it_speaks_as_the_official_object(vits: Any, vits_dir: Path, transformer
     assert vits.describe()["type"] == "vits"
 
 
-def test_int8_is_integers_where_the_time_is(vits: Any) -> None:
-    small = compressed(vits, "int8")
+@pytest.fixture(scope="module")
+def small(vits: Any) -> Any:
+    """Return the voice in INT8, in memory."""
+    return compressed(vits, "int8")
+
+
+def test_int8_is_integers_where_the_time_is(vits: Any, small: Any) -> None:
     formats = {x.module: (x.weights, x.activations) for x in small.manifest.layers}
     integers = {name for name, found in formats.items() if found == ("int8", "dynamic")}
     sound = {
@@ -45,11 +50,11 @@ def test_int8_is_integers_where_the_time_is(vits: Any) -> None:
 
 
 def test_an_artifact_is_spoken_by_the_official_object(
-    vits: Any, tmp_path: Path, transformers: Any
+    small: Any, tmp_path: Path, transformers: Any
 ) -> None:
     import torch
 
-    saved = compressed(vits, "int8").save(tmp_path / "int8")
+    saved = small.save(tmp_path / "int8")
     opened: Any = load(saved)
     official = opened.root()
     assert isinstance(official, transformers.VitsModel)
@@ -102,13 +107,10 @@ def test_a_voice_may_state_no_language(vits_dir: Path, edited: Callable[..., Pat
     assert load(f"transformers:{silent}").speaking.languages == ()
 
 
-@pytest.mark.parametrize(("scheme", "bound"), [("int8", 0.1), ("int8-weight-only", 1e-5)])
-def test_the_official_model_of_a_compressed_voice_takes_batches(
-    vits: Any, scheme: str, bound: float
-) -> None:
+def test_the_official_model_of_a_compressed_voice_takes_batches(small: Any) -> None:
     """The longer text says what it says alone; ranges of integers are those of the batch."""
     torch = pytest.importorskip("torch")
-    model: Any = compress(vits, scheme).root()
+    model = copy_sharing_tensors(small.root())
     model.noise_scale = model.noise_scale_duration = 0.0
     first, second = [1, 5, 3, 7, 2, 9, 4, 8, 3, 1], [1, 6, 2, 5, 4, 3]
     padding = [0] * (len(first) - len(second))
@@ -121,4 +123,4 @@ def test_the_official_model_of_a_compressed_voice_takes_batches(
     assert both.sequence_lengths.tolist() == lengths
     longest = max(range(2), key=lengths.__getitem__)
     wanted = single[longest].waveform[0]
-    assert (both.waveform[longest] - wanted).abs().max() < bound * wanted.abs().max()
+    assert (both.waveform[longest] - wanted).abs().max() < 0.1 * wanted.abs().max()

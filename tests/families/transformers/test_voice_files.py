@@ -62,11 +62,10 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         "sampling rate 'fast', not Hz",
     ),
     "speakers": (alter("config.json", num_speakers=10**9), "num_speakers 1000000000"),
-    "wrong type": (alter("config.json", num_hidden_layers="six"), "cannot be loaded"),
     # Building them would take hours.
     "a hundred million layers": (
         alter("config.json", num_hidden_layers=10**8),
-        "make more than 10,000 weights; check numbers of layers",
+        "make more than 1,000 weights; check numbers of layers",
     ),
     "endless durations": (
         edit_weights(lambda tensors: tensors["duration_predictor.flows.0.translate"].fill_(-30)),
@@ -76,7 +75,10 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-def test_a_fault_is_one_line(vits_dir: Path, tmp_path: Path, fault: str) -> None:
+def test_a_fault_is_one_line(
+    vits_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("tts_compress.models.pretrained._MOST_WEIGHTS", 1_000)
     break_it, message = _FAULTS[fault]
     folder = shutil.copytree(vits_dir, tmp_path / "voice")
     break_it(folder)
@@ -109,7 +111,6 @@ def test_without_a_network_a_name_is_refused_in_one_line(
     ("text", "message"),
     [
         ("", "nothing to speak"),
-        ("...", "nothing to speak"),
         ("你好", "knows no symbol of '你好'"),
         ("again " * 1000, "tokens; give a text of 1 to 4096"),
         ("nul\0", "null characters"),

@@ -1,7 +1,6 @@
 """Voices of transformers keep what every system in torch promises."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -17,6 +16,15 @@ _IN_FLOATS = {
 """Layers that decide durations, and others that are to be exact."""
 
 # 6 dB below what is measured.
+_VITS_DB = {
+    "fp16": 50,
+    "bf16": 34,
+    "int8": 21,
+    "int8-dynamic": 21,
+    "int8-static": 17,
+    "int8-weight-only": 27,
+    "int4-weight-only": 27,
+}
 _SPECTROGRAMS_DB = {
     "fp16": 50,
     "bf16": 31,
@@ -37,10 +45,8 @@ _LATENTS_DB = {
     "int4-gptq": 28,
 }
 _VIBEVOICE_DB = dict(zip(_LATENTS_DB, (55, 38, 26, 25, 29, 11, 14), strict=True))
-_DRAWN = tuple(name for name in _SPECTROGRAMS_DB if name != "int4-inc")
-"""Schemes of voices whose tokens are drawn, which leave no sound to compare."""
-
-_TEXTS = ("Hello there.", "Shut the gate.")
+_DRAWN = {name: SchemePromise(share=0.8) for name in _LATENTS_DB if name != "int4-gptq"}
+"""Promises of voices whose tokens are drawn, which leave no sound to compare."""
 
 _UNTRIED = frozenset({"int8-dynamic"})
 """The same as `int8` for these."""
@@ -56,267 +62,186 @@ def _checked(voice: str) -> Callable[..., None]:
     return check
 
 
-def _check_bark(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("semantic", "coarse_acoustics", "fine_acoustics"):
-        assert layers[f"{part}.layers.0.attn.att_proj"] == wanted.get(scheme, "none")
+_ARITHMETIC = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
+"""Types of activations by schemes; others leave FP32."""
 
 
-def _check_csm(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    """Heads and tables keep their arithmetic; tokens that it drew leave no sound to compare."""
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("backbone_model", "depth_decoder.model"):
-        assert layers[f"{part}.layers.0.self_attn.q_proj"] == wanted.get(scheme, "none")
-    if scheme in {"int8", "int8-static", "bf16"}:  # its pauses would hiss
-        convolutions = [name for name in layers if "decoder_seanet" in name]
-        assert {layers[name] for name in convolutions} == {"none"}
-    assert layers["lm_head"] == layers["embed_text_tokens"] == "none"
+def _changing(*changed: str, kept: str = "", heard: str = "") -> Callable[..., None]:
+    """Return a check of layers whose arithmetic schemes change, and of those that keep theirs.
+
+    Args:
+        changed: Names of layers.
+        kept: Beginnings of names, such as of heads, tables and codes.
+        heard: Beginnings of names of convolutions, in which pauses would hiss.
+    """
+
+    def check(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
+        del request, model
+        layers = {x.module: x.activations for x in again.manifest.layers}
+        for name in changed:
+            assert layers[name] == _ARITHMETIC.get(scheme, "none")
+        hissing = heard if scheme in {"int8", "int8-static", "bf16"} else ""
+        for start in f"{kept} {hissing}".split():
+            assert {layers[n] for n in layers if n.startswith(start)} == {"none"}, start
+
+    return check
 
 
-def _check_dia(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    """Heads, tables and codes keep their arithmetic, and so do convolutions, which would hiss."""
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("encoder.layers.0.self_attention", "decoder.layers.1.cross_attention"):
-        assert layers[f"model.{part}.q_proj"] == wanted.get(scheme, "none")
-    kept = [name for name in layers if name.startswith(("logits", "vocoder.q", "model.decoder.e"))]
-    assert len(kept) >= 5
-    assert {layers[name] for name in kept} == {"none"}
-    if scheme in {"int8", "int8-static", "bf16"}:
-        assert layers["vocoder.decoder.conv1"] == "none"
-
-
-def _check_latents(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    """The end, and where latents come in and go out, keep their arithmetic, and so do pauses."""
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("model.layers.1.self_attn.q_proj", "flow_head.layers.0.fc1"):
-        assert layers[part] == wanted.get(scheme, "none")
-    kept = (
-        "eos_head",
-        "model.embed_tokens",
-        "model.audio_latent_proj",
-        "flow_head.final_layer.proj",
-    )
-    assert {layers[name] for name in kept} == {"none"}
-    if scheme in {"int8", "int8-static", "bf16"}:
-        assert layers["vocoder.decoder.decoder_seanet.layers.0.conv"] == "none"
-
-
-def _check_higgs(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    """Heads, tables and codes keep their arithmetic, and so do convolutions, which would hiss."""
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("self_attn.q_proj", "mlp.up_proj", "audio_mlp.down_proj"):
-        assert layers[f"model.layers.1.{part}"] == wanted.get(scheme, "none")
-    ends = ("audio_lm_head", "model.embed_", "vocoder.quantizer", "vocoder.fc")
-    kept = [name for name in layers if name.startswith(ends)]
-    assert len(kept) == 12
-    assert {layers[name] for name in kept} == {"none"}
-    if scheme in {"int8", "int8-static", "bf16"}:
-        assert layers["vocoder.acoustic_decoder.conv1"] == "none"
-
-
-def _check_vibevoice(request: pytest.FixtureRequest, model: Any, again: Any, scheme: str) -> None:
-    """The end, and where latents come in and go out, keep their arithmetic, and so do pauses."""
-    del request, model
-    wanted = {"int8": "dynamic", "int8-static": "static", "fp16": "float16", "bf16": "bfloat16"}
-    layers = {x.module: x.activations for x in again.manifest.layers}
-    for part in ("language_model.layers.1.mlp.up_proj", "diffusion_head.layers.0.linear"):
-        assert layers[f"model.{part}"] == wanted.get(scheme, "none")
-    heard = ("audio_tower.decoder", "semantic_tokenizer_encoder")
-    for part in heard:
-        linear = f"model.{part}.conv_layers.1.stage.0.ffn.linear1"
-        assert layers[linear] == wanted.get(scheme, "none")
-    kept = ["lm_head", "model.multi_modal_projector.linear_2", "model.semantic_connector.linear_1"]
-    if scheme in {"int8", "int8-static", "bf16"}:
-        kept += [f"model.{part}.stem.conv.conv" for part in heard]
-    assert {layers[name] for name in kept} == {"none"}
-
-
-def _commanded(folder: str, *timed: str, texts: tuple[str, str] | None = None) -> Commanded:
-    return Commanded(
-        spec=lambda request: f"transformers:{request.getfixturevalue(folder)}",
-        texts=texts,
-        language="eng",
+def _case(
+    model: str, schemes: Mapping[str, SchemePromise], *timed: str, texts: bool = False, **more: Any
+) -> FamilyCase:
+    """Return a case; `texts` where the voice is evaluated from the command line, too."""
+    told: dict[str, Any] = more.pop("told", {}) | ({} if texts else {"texts": None})
+    commanded = Commanded(
+        spec=lambda request: f"transformers:{request.getfixturevalue(f'{model}_dir')}",
         timed=timed,
+        **told,
     )
+    stated = {"text": "call at ten", "untried": _UNTRIED, "commanded": commanded, **more}
+    return FamilyCase(family="transformers", model=model, schemes=schemes, slow=True, **stated)
+
+
+def _promises(db: Mapping[str, float], share: float = 0.7) -> dict[str, SchemePromise]:
+    return {name: SchemePromise(snr_db=bound, share=share) for name, bound in db.items()}
 
 
 class TestVits(FamilyPromises):
     """Every id keeps its duration."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="vits",
-        text="call at ten",
-        schemes={
-            "fp16": SchemePromise(snr_db=50, share=0.62),
-            "bf16": SchemePromise(snr_db=34, share=0.62),
-            "int8": SchemePromise(snr_db=21, share=0.62),
-            "int8-dynamic": SchemePromise(snr_db=21, share=0.62),
-            "int8-static": SchemePromise(snr_db=17, share=0.62),
-            "int8-weight-only": SchemePromise(snr_db=27, share=0.62),
-            "int4-weight-only": SchemePromise(snr_db=27, share=0.62),
-        },
-        seeds=(0, 1),
-        slow=True,
+    case = _case(
+        "vits",
+        _promises(_VITS_DB, share=0.62),
+        *("flow", "decoder"),
+        texts=True,
+        told={"language": "eng"},
+        untried=frozenset(),
         check=_checked("vits"),
-        commanded=_commanded("vits_dir", "flow", "decoder", texts=_TEXTS),
     )
 
 
 class TestSpeechT5(FamilyPromises):
     """Its dropout is the noise."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="speecht5",
-        text="at ten",
-        schemes={name: SchemePromise(snr_db=db) for name, db in _SPECTROGRAMS_DB.items()},
-        slow=True,
-        untried=_UNTRIED,
-        check=_checked("speecht5"),
-        commanded=_commanded("speecht5_dir"),
-    )
+    case = _case("speecht5", _promises(_SPECTROGRAMS_DB), text="at ten", check=_checked("speecht5"))
 
 
 class TestFastSpeech2(FamilyPromises):
     """It speaks without noise."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="fastspeech2",
-        text="call at ten",
-        schemes={name: SchemePromise(snr_db=db) for name, db in _SPECTROGRAMS_DB.items()},
-        slow=True,
-        noisy=False,
-        untried=_UNTRIED,
-        check=_checked("fastspeech2"),
-        commanded=_commanded("fastspeech2_dir"),
+    case = _case(
+        "fastspeech2", _promises(_SPECTROGRAMS_DB), noisy=False, check=_checked("fastspeech2")
     )
 
 
 class TestBark(FamilyPromises):
     """Its codec's recurrent layers keep FP32; what it draws leaves no sound to compare."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="bark",
-        text="call at ten",
-        schemes={name: SchemePromise(share=0.75) for name in _DRAWN},
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_bark,
-        commanded=_commanded("bark_dir", "semantic"),
+    case = _case(
+        "bark",
+        _DRAWN,
+        check=_changing(
+            "semantic.layers.0.attn.att_proj",
+            "coarse_acoustics.layers.0.attn.att_proj",
+            "fine_acoustics.layers.0.attn.att_proj",
+        ),
     )
 
 
 class TestCsm(FamilyPromises):
     """Its heads of the other codebooks are one tensor, which keeps FP32."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="csm",
-        text="call at ten",
-        schemes={name: SchemePromise(share=0.8) for name in _DRAWN},
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_csm,
-        commanded=_commanded("csm_dir", "backbone_model", "depth_decoder"),
+    case = _case(
+        "csm",
+        _DRAWN | {"int4-gptq": SchemePromise(share=0.8)},
+        *("backbone_model", "depth_decoder"),
+        check=_changing(
+            "backbone_model.layers.0.self_attn.q_proj",
+            "depth_decoder.model.layers.0.self_attn.q_proj",
+            kept="lm_head embed_text_tokens",
+            heard="codec_model.decoder.decoder_seanet",
+        ),
     )
 
 
 class TestDia(FamilyPromises):
     """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="dia",
-        text="call at ten",
-        schemes={
-            name: SchemePromise(share=0.8)
-            for name in (
-                *("fp16", "bf16", "int8", "int8-static", "int8-weight-only"),
-                *("int4-weight-only", "int4-gptq"),
-            )
-        },
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_dia,
-        commanded=_commanded("dia_dir"),
+    case = _case(
+        "dia",
+        _DRAWN,
+        check=_changing(
+            "model.encoder.layers.0.self_attention.q_proj",
+            "model.decoder.layers.1.cross_attention.q_proj",
+            kept="logits vocoder.q model.decoder.e",
+            heard="vocoder.decoder.conv1",
+        ),
     )
+
+
+_CHECK_LATENTS = _changing(
+    "model.layers.1.self_attn.q_proj",
+    "flow_head.layers.0.fc1",
+    kept="eos_head model.embed_tokens model.audio_latent_proj flow_head.final_layer.proj",
+    heard="vocoder.decoder.decoder_seanet.layers.0.conv",
+)
 
 
 class TestPocket(FamilyPromises):
     """Its codec is a model of its own, and its voice is a recording."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="pocket",
-        text="call at ten",
-        schemes={name: SchemePromise(snr_db=db, share=0.8) for name, db in _LATENTS_DB.items()},
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_latents,
-        commanded=replace(
-            _commanded("pocket_dir", "model.layers", "flow_head", texts=_TEXTS),
-            language=None,
-            prompt='[prompt]\naudio = "voice.wav"\n',
-        ),
+    case = _case(
+        "pocket",
+        _promises(_LATENTS_DB, share=0.8),
+        *("model.layers", "flow_head"),
+        texts=True,
+        told={"prompt": '[prompt]\naudio = "voice.wav"\n'},
+        check=_CHECK_LATENTS,
     )
 
 
 class TestPhonon(FamilyPromises):
-    """As Pocket-TTS, in the voice of stored latents."""
+    """As Pocket-TTS, in the voice of stored latents; each kind of arithmetic is tried once."""
 
-    case = replace(
-        TestPocket.case,
-        model="phonon",
-        commanded=replace(
-            _commanded("phonon_dir", "model.layers", "flow_head", texts=_TEXTS), language=None
-        ),
+    case = _case(
+        "phonon",
+        _promises({name: _LATENTS_DB[name] for name in ("fp16", "int8")}, share=0.8),
+        texts=True,
+        untried=_UNTRIED | (_LATENTS_DB.keys() - {"fp16", "int8", "int4-gptq"}),
+        check=_CHECK_LATENTS,
     )
 
 
 class TestHiggs(FamilyPromises):
     """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="higgs",
-        text="call at ten",
-        schemes={name: SchemePromise(share=0.8) for name in _DRAWN},
-        seeds=(0, 1),
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_higgs,
-        commanded=replace(_commanded("higgs_dir", "model.layers"), language=None),
+    case = _case(
+        "higgs",
+        _DRAWN,
+        check=_changing(
+            "model.layers.1.self_attn.q_proj",
+            "model.layers.1.mlp.up_proj",
+            "model.layers.1.audio_mlp.down_proj",
+            kept="audio_lm_head model.embed_ vocoder.quantizer vocoder.fc",
+            heard="vocoder.acoustic_decoder.conv1",
+        ),
     )
 
 
 class TestVibeVoice(FamilyPromises):
     """It hears what it said, and ends where it is stopped."""
 
-    case = FamilyCase(
-        family="transformers",
-        model="vibevoice",
-        text="call at ten",
-        schemes={name: SchemePromise(snr_db=db, share=0.8) for name, db in _VIBEVOICE_DB.items()},
-        slow=True,
-        untried=_UNTRIED,
-        check=_check_vibevoice,
-        commanded=replace(
-            _commanded(
-                "vibevoice_dir", "model.language_model", "model.diffusion_head", texts=_TEXTS
-            ),
-            language=None,
+    case = _case(
+        "vibevoice",
+        _promises(_VIBEVOICE_DB, share=0.8),
+        *("model.language_model", "model.diffusion_head"),
+        texts=True,
+        check=_changing(
+            "model.language_model.layers.1.mlp.up_proj",
+            "model.diffusion_head.layers.0.linear",
+            "model.audio_tower.decoder.conv_layers.1.stage.0.ffn.linear1",
+            "model.semantic_tokenizer_encoder.conv_layers.1.stage.0.ffn.linear1",
+            kept="lm_head model.multi_modal_projector.linear_2 model.semantic_connector.linear_1",
+            heard="model.audio_tower.decoder.stem.conv.conv "
+            "model.semantic_tokenizer_encoder.stem.conv.conv",
         ),
     )
