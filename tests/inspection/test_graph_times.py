@@ -16,9 +16,9 @@ from onnx import helper
 
 from tests.graphs import make_model
 from tts_compress.cli import main
-from tts_compress.errors import ModelError, TextError
+from tts_compress.errors import ModelError
 from tts_compress.inspection import components
-from tts_compress.inspection.components import component_of, inspect_model, speed_ratio, time_shares
+from tts_compress.inspection.components import component_of, speed_ratio, time_shares
 from tts_compress.models import load, open_model
 from tts_compress.models.base import Model
 from tts_compress.onnx.session import Feeds, _by_operator
@@ -65,11 +65,8 @@ def test_only_the_second_time_counts_and_only_kernels() -> None:
     assert found == pytest.approx({"/dec/Conv": 30e-6, "/Cast": 10e-6, "/dec/Add": 5e-6})
 
 
-@pytest.mark.parametrize("scheme", [None, "int8-static"])
-def test_every_component_of_a_voice_has_its_share(
-    scheme: str | None, tiny_path: Path, compressed: Callable[[str], Path]
-) -> None:
-    voice = load(tiny_path if scheme is None else compressed(scheme))
+def test_every_component_of_a_voice_has_its_share(compressed: Callable[[str], Path]) -> None:
+    voice = load(compressed("int8-static"))
     found = time_shares(voice)
     assert list(found) == [*_NAMES, "other"]
     assert min(found.values()) > 0
@@ -78,23 +75,13 @@ def test_every_component_of_a_voice_has_its_share(
     assert found["other"] < 0.5 or time_shares(voice)["other"] < 0.5
 
 
-def test_a_text_that_cannot_be_spoken_is_an_error(tiny_path: Path) -> None:
-    with pytest.raises(TextError):
-        time_shares(load(tiny_path), " ")
-
-
-def test_a_model_that_is_not_timed_has_no_shares(tiny_path: Path) -> None:
-    found = inspect_model(load(tiny_path))
-    assert found["other_time_share"] is None
-    assert all("time_share" not in part for part in found["components"])
-
-
 def test_layers_that_decide_lengths_are_shown(
     tiny_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The encoder decides them too; its projection for the flow, which follows, does not."""
     found, remark = _inspect(capsys, str(tiny_path), "--no-time")
     assert found["other_time_share"] is None
+    assert all("time_share" not in part for part in found["components"])
     assert remark == ""
     deciding = {part["name"]: part["length_layers"] for part in found["components"]}
     assert "enc_p.encoder.ffn_layers.0.conv_1" in deciding["enc_p"]

@@ -2,7 +2,6 @@
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -193,10 +192,3 @@ def test_an_error_within_a_component_ends_its_time(time: _Time) -> None:
     root.encoder.forward = break_off
     voice = _Voice(time, root, speak, "encoder")
     assert components._torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
-
-
-def test_what_speaks_nothing_cannot_be_timed(tiny_path: Path) -> None:
-    from tts_compress.models import open_model
-
-    with pytest.raises(ModelError, match="speaks no texts"):
-        time_shares(open_model(f"onnx:{tiny_path}"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,9 +38,16 @@ def write(tmp_path: Path, voice_config: dict[str, Any]) -> Callable[[Any], Path]
     return write_one
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _small_networks(few_flows: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+    """Build networks of few flows, here and where a checkpoint is read."""
+    with few_flows():
+        yield
+
+
 @pytest.fixture(scope="module")
 def original(make_checkpoint: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    """Return a checkpoint of whole size."""
+    """Return a checkpoint."""
     return make_checkpoint()
 
 
@@ -62,20 +69,17 @@ def test_export_has_pipers_inputs_and_folded_weight_norm(tiny: GraphModel) -> No
 def test_export_speaks_as_the_network_does(
     tiny: GraphModel,
     tiny_checkpoint: Path,
-    make_checkpoint: Callable[..., dict[str, Any]],
-    few_flows: Callable[[], AbstractContextManager[None]],
+    original: dict[str, Any],
 ) -> None:
     """Against the training class itself, without noise."""
     from tts_compress.models.piper import _DEFAULTS, _build
 
-    with few_flows():
-        checkpoint = make_checkpoint()
-        weights = {
-            name.removeprefix("model_g."): value
-            for name, value in checkpoint["state_dict"].items()
-            if name.startswith("model_g.")
-        }
-        network: Any = _build(tiny_checkpoint, _DEFAULTS | checkpoint["hyper_parameters"], weights)
+    weights = {
+        name.removeprefix("model_g."): value
+        for name, value in original["state_dict"].items()
+        if name.startswith("model_g.")
+    }
+    network: Any = _build(tiny_checkpoint, _DEFAULTS | original["hyper_parameters"], weights)
     feeds = next(iter(tiny.calibration_calls(["Hello there."], seed=0)))
     with torch.no_grad():
         wanted = network.infer(
@@ -113,7 +117,7 @@ def test_hostile_pickle_is_not_executed(
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
+@pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
 def test_truncated_file_is_refused(
     tiny_checkpoint: Path, write: Callable[[Any], Path], share: float
 ) -> None:
@@ -186,12 +190,11 @@ def test_missing_and_unknown_weights_are_refused(
         load(write(checkpoint))
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_refused(
-    write: Callable[[Any], Path], checkpoint: dict[str, Any], value: float
+    write: Callable[[Any], Path], checkpoint: dict[str, Any]
 ) -> None:
     name = "model_g.dec.conv_post.weight"
-    checkpoint["state_dict"][name] = torch.full_like(checkpoint["state_dict"][name], value)
+    checkpoint["state_dict"][name] = torch.full_like(checkpoint["state_dict"][name], torch.nan)
     with pytest.raises(ModelError, match=r"dec\.conv_post\.weight.*not finite"):
         load(write(checkpoint))
 

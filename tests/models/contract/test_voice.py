@@ -15,7 +15,7 @@ from tts_compress.artifact import TrainingRecord
 from tts_compress.compression import compress, compress_trained
 from tts_compress.errors import ModelError, TextError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
-from tts_compress.inspection.components import inspect_model, time_shares
+from tts_compress.inspection.components import inspect_model
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.qat.options import TrainingOptions, TrainingRun
@@ -81,7 +81,12 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     path = request.getfixturevalue(f"make_{system}")()
     original: Any = load(path)
     observes = find_recipe("contract", scheme).calibration is not None
-    small = compress(original, scheme, calibration=ids_set if observes else None)
+    small = compress(
+        original,
+        scheme,
+        calibration=ids_set if observes else None,
+        quality="fast" if scheme == "int8" else None,
+    )
     saved: Any = load(small.save(tmp_path / "saved"))
     files = [file for file in (tmp_path / "saved").rglob("*") if file.is_file()]
     assert {file.relative_to(tmp_path / "saved").as_posix() for file in files} == {
@@ -98,10 +103,7 @@ def test_every_scheme_compresses_and_the_artifact_speaks(
     assert 10 * np.log10(np.mean(reference.samples**2) / np.mean(error**2)) > (
         10 if scheme.startswith("int4") else 20
     )
-    assert (
-        inspect_model(saved, time_shares(saved, text))["properties"]["contract"]
-        == _SYSTEMS[system][0]
-    )
+    assert saved.describe()["contract"] == _SYSTEMS[system][0]
 
 
 @pytest.mark.slow
@@ -148,15 +150,6 @@ def test_characters_have_blanks_and_edges_as_the_metadata_states(
     [call] = load(make_vits()).calibration_calls(["Ab§c!"], seed=0)  # type: ignore[attr-defined]
     assert call["x"].tolist() == [[30, 0, 2, 0, 3, 0, 4, 0, 31]]
     assert call["x_length"].tolist() == [9]
-
-
-def test_calibration_goes_round_the_speakers(make_vits: Callable[..., Path]) -> None:
-    voice: Any = load(make_vits(speakers=3))
-    assert [*voice.speakers] == ["0", "1", "2"]
-    calls = voice.calibration_calls(["one", "two", "three", "four"], seed=0)
-    assert [call["sid"].tolist() for call in calls] == [[0], [1], [2], [0]]
-    calls = voice.speaking_as(Speaking(speaker=2)).calibration_calls(["one", "two"], seed=0)
-    assert [call["sid"].tolist() for call in calls] == [[2], [2]]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +211,7 @@ def test_styles_without_a_header_are_read_by_the_shape_that_the_contract_states(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("system", ["kokoro", "matcha", "supertonic"])
+@pytest.mark.parametrize("system", ["matcha", "supertonic"])
 def test_it_is_evaluated_by_ids(
     request: pytest.FixtureRequest,
     tmp_path: Path,
@@ -253,11 +246,7 @@ def test_it_is_evaluated_by_ids(
     if found.blame is not None:
         blamed = {part.component for part in found.blame.parts}
         assert blamed == {"encoder", "decoder", "hifigan_v2"}
-    names = {
-        "kokoro": ["af_heart", "am_adam"],
-        "supertonic": ["F1", "M1"],
-    }
-    turns = names.get(system, [None, None])
+    turns = ["F1", "M1"] if system == "supertonic" else [None, None]
     assert [row.speaker for row in found.utterances[::2]] == [*turns, turns[0]]
     assert (found.reference.family, found.candidate.scheme) == ("contract", "int8-dynamic")
     assert found.size.ratio > 1.5

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.models.gpt_sovits.conftest import HEADERS
 from tts_compress.errors import ModelError
 from tts_compress.models.gpt_sovits.checkpoint import (
     T2S_SYMBOLS,
@@ -33,7 +34,7 @@ _PLAIN = st.recursive(
 )
 _HEADERS = [b"PK", b"05"]
 _EVERY_EXAMPLE = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60
+    suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=30
 )
 
 
@@ -161,7 +162,7 @@ def test_every_version_is_read(
     assert (is_t2s(t2s), is_t2s(sovits)) == (True, False)
 
 
-@pytest.mark.parametrize("version", [version for version in VERSIONS if version != "v4"])
+@pytest.mark.parametrize("version", ["v2", "v3"])
 def test_written_synthesizer_is_as_upstreams(
     tmp_path: Path, write_model: Callable[..., tuple[Path, Path]], version: str
 ) -> None:
@@ -176,8 +177,7 @@ def test_written_synthesizer_is_as_upstreams(
     assert content["weight"].keys() == found.tensors.keys()  # none that only training needs
     assert content["config"]["model"]["version"] == version
     assert read_sovits(tmp_path / "out.pth").version == version
-    marked = {"v2Pro": b"05", "v2ProPlus": b"06", "v3": b"02"}
-    assert (tmp_path / "out.pth").read_bytes()[:4] == marked.get(version, b"PK") + b"\x03\x04"
+    assert (tmp_path / "out.pth").read_bytes()[:4] == HEADERS[version] + b"\x03\x04"
     for name, tensor in content["weight"].items():
         assert tensor.dtype == torch.float16
         assert torch.equal(tensor, found.tensors[name])
@@ -296,12 +296,11 @@ def test_files_in_each_others_place_are_refused(
         read_sovits(t2s)
 
 
-@pytest.mark.parametrize("version", ["v2", "v2Pro"])
-@pytest.mark.parametrize("share", [0.01, 0.3, 0.9, 0.999])
+@pytest.mark.parametrize("share", [0.01, 0.999])
 def test_truncated_file_is_refused(
-    write_model: Callable[..., tuple[Path, Path]], version: str, share: float
+    write_model: Callable[..., tuple[Path, Path]], share: float
 ) -> None:
-    for path, read in zip(write_model(version), (read_t2s, read_sovits), strict=True):
+    for path, read in zip(write_model("v2Pro"), (read_t2s, read_sovits), strict=True):
         content = path.read_bytes()
         path.write_bytes(content[: int(len(content) * share)])
         with pytest.raises(ModelError, match=path.name):

@@ -68,24 +68,6 @@ def test_tensors_of_something_else_are_refused(
         sovits_version(_FILE, marked, None, shapes)
 
 
-@pytest.mark.parametrize(
-    ("header", "version", "is_lora"),
-    [
-        (b"PK", None, False),
-        (b"00", "v1", False),
-        (b"01", "v2", False),
-        (b"02", "v3", False),
-        (b"03", "v3", True),
-        (b"04", "v4", True),
-        (b"05", "v2Pro", False),
-        (b"06", "v2ProPlus", False),
-    ],
-)
-def test_marks(tmp_path: Path, header: bytes, version: str | None, *, is_lora: bool) -> None:
-    (tmp_path / "a.pth").write_bytes(header + b"\x03\x04")
-    assert read_mark(tmp_path / "a.pth") == (version, is_lora)
-
-
 def test_published_files_are_known_by_their_first_bytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tts_compress.errors import ModelError
 from tts_compress.models.base import Prompt
@@ -20,7 +18,6 @@ from tts_compress.models.naturalspeech2.network import (
     NS2Options,
     NS2Source,
     check_settings,
-    merge,
     read_config,
     read_settings,
 )
@@ -151,34 +148,12 @@ def test_a_recording_is_checked_before_anything_is_loaded(
     assert model.with_prompt(Prompt(text="not asked for")).prompt.audio == model.prompt.audio
 
 
-_LEAVES = st.none() | st.booleans() | st.integers() | st.text()
-_VALUES = st.recursive(
-    _LEAVES,
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
-    max_leaves=12,
-)
-_SECTIONS = st.dictionaries(st.text(max_size=3), _VALUES, max_size=4)
-
-
-@given(base=_SECTIONS, changes=_SECTIONS)
-def test_merging_keeps_what_is_not_changed(base: dict[str, Any], changes: dict[str, Any]) -> None:
-    before = json.dumps([base, changes])
-    merged = merge(base, changes)
-    assert json.dumps([base, changes]) == before
-    assert set(merged) == set(base) | set(changes)
-    for name, value in merged.items():
-        if name not in changes:
-            assert value == base[name]
-        elif not (isinstance(changes[name], dict) and isinstance(base.get(name), dict)):
-            assert value == changes[name]
-        else:
-            assert value == merge(base[name], changes[name])
-
-
 def test_a_file_is_built_on_others_of_the_clone(tmp_path: Path) -> None:
     pytest.importorskip("json5")
     (tmp_path / "config").mkdir()
-    (tmp_path / "config" / "base.json").write_text('{"model": {"a": 1, "b": [1], "c": {"d": 1}}}')
+    (tmp_path / "config" / "base.json").write_text(
+        '{"model": {"a": 1, "b": [1], "c": {"d": 1}}, "other": 3}'
+    )
     (tmp_path / "config" / "middle.json").write_text(
         '{"base_config": "config/base.json", "model": {"b": [2, 3],}, // two\n}'
     )
@@ -186,6 +161,7 @@ def test_a_file_is_built_on_others_of_the_clone(tmp_path: Path) -> None:
     path.write_text('{"base_config": "config/middle.json", "model": {"c": {"e": 2}}}')
     found = read_config(path, tmp_path)
     assert found["model"] == {"a": 1, "b": [2, 3], "c": {"d": 1, "e": 2}}
+    assert found["other"] == 3
 
 
 @pytest.mark.parametrize(
