@@ -24,7 +24,7 @@ import onnx
 from onnx import helper
 
 from tts_compress.errors import ModelError
-from tts_compress.export.stream import beside, stated_inputs, write_settings
+from tts_compress.export.stream import beside, is_plain, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.graph import Graph, copy_model
@@ -227,10 +227,6 @@ def fix_graph(
         outputs: Outputs that are sound.
         sizes: Numbers of frames.
         spec: Its name in messages.
-
-    Raises:
-        ModelError: Most of the graph is not local in time, an operator cannot be masked, or the
-            largest size is too small; which is named.
     """
     field = walk(Graph(copy_model(model)), observe_shapes(model, calls, spec), outputs)
     try:
@@ -412,7 +408,7 @@ def export_fixed(
             not fit; which is named.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
-    if len(voice.parts) > 1 or voice.parts[""].table.spectrum is not None:
+    if not is_plain(voice):
         raise ModelError(f"'{voice.spec}' has several graphs, or makes spectra; one is exported")
     if not sizes or not all(0 < size <= _MOST for size in sizes):
         raise ModelError(f"sizes are 1 to {_MOST} frames, such as 64,128,256")

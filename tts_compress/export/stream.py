@@ -66,7 +66,9 @@ def export_stream(
         if cut.encoder is not None:
             named.insert(0, ("encoder.onnx", cut.encoder))
         for name, model in named:
-            _write(model, folder / name)
+            # Weights are appended to those of the others.
+            convert_model_to_external_data(model, location=_WEIGHTS, size_threshold=_SMALLEST)
+            onnx.save(model, folder / name)
         (folder / _WEIGHTS).chmod(0o644)  # onnx makes files that only their owner can read
         content = _settings(voice, cut.stages, [name for name, _ in named])
         if whole:
@@ -97,7 +99,7 @@ def write_settings(content: Mapping[str, Any], path: Path) -> None:
 
 
 def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
-    if whole and not _is_plain(voice):
+    if whole and not is_plain(voice):
         raise ModelError(
             f"'{voice.spec}' has several graphs, or makes spectra, which the browser's player does "
             "not play; --stream writes its stages for `tts-compress stream`"
@@ -110,15 +112,9 @@ def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
     return StagedGraph(encoder=copy_model(voice.graph()), stages=(), models=(), share=0.0)
 
 
-def _is_plain(voice: OnnxVoice) -> bool:
+def is_plain(voice: OnnxVoice) -> bool:
     """Return True for a voice of one graph that makes samples."""
     return len(voice.parts) == 1 and voice.parts[""].table.spectrum is None
-
-
-def _write(model: onnx.ModelProto, path: Path) -> None:
-    """Write a graph; its weights are appended to those of the others."""
-    convert_model_to_external_data(model, location=_WEIGHTS, size_threshold=_SMALLEST)
-    onnx.save(model, path)
 
 
 def _write_styles(voice: OnnxVoice, folder: Path) -> dict[str, Any]:
@@ -162,7 +158,7 @@ def _settings(voice: OnnxVoice, stages: Any, graphs: list[str]) -> dict[str, Any
             for name, stage in zip(graphs[len(graphs) - len(stages) :], stages, strict=True)
         ],
         "spectrum": None if spectrum is None else spectrum.model_dump(mode="json"),
-        "canary": make_canary(voice) if _is_plain(voice) else None,
+        "canary": make_canary(voice) if is_plain(voice) else None,
     }
 
 

@@ -6,7 +6,7 @@ A runtime is one file in `calib/runtimes`.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -149,19 +149,16 @@ def _at_release(path: Path, file: RuntimeFile, release: str) -> RuntimeRelease:
     fallback = find_runtimes(file.fallback)[0] if file.fallback else None
     if file.base is not None:
         base = find_runtimes(f"{file.base}:{stated.runs}" if stated.runs else file.base)[0]
-        operators, lacks = base.operators, base.lacks
-        opset, ir = base.opset, base.ir
-    else:
-        operators, lacks = _own_operators(path, file, release)
-        opset, ir = stated.opset, stated.ir
+        return replace(base, name=path.stem, release=release, file=file, fallback=fallback)
+    operators, lacks = _own_operators(path, file, release)
     return RuntimeRelease(
         name=path.stem,
         release=release,
         file=file,
         operators=operators,
         lacks=lacks,
-        opset=opset,
-        ir=ir,
+        opset=stated.opset,
+        ir=stated.ir,
         fallback=fallback,
     )
 

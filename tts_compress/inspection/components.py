@@ -79,9 +79,6 @@ def cut_stages(voice: OnnxVoice) -> dict[str, Any]:
     """Return the memory that each part of a voice that is cut in time needs, as plain data.
 
     `encoder` runs once for a text, `stages` chunk by chunk; `weight_bytes` are read from the file.
-
-    Raises:
-        ModelError: Most of the voice is not local in time; the operator is named.
     """
     cut = voice.cut()
     weights = [sum(t.ByteSize() for t in model.graph.initializer) for model in cut.models]

@@ -184,6 +184,7 @@ class TTSModel(Model, Protocol):
 
         Raises:
             TextError: The text is empty, has no speakable symbols, or is too long.
+            ModelError: There is no recording to speak by, or the model cannot be read or run.
         """
 
     def open_runtime(self, *, threads: int) -> Runtime:
@@ -400,11 +401,7 @@ class GraphModel(TTSModel, OnnxGraph, Protocol):
 
 
 def check_encodable(text: str) -> None:
-    """Refuse a text that phonemizers and tokenizers written in C cannot take.
-
-    Raises:
-        TextError: The text holds null characters or halves of surrogate pairs.
-    """
+    """Refuse a text that phonemizers and tokenizers written in C cannot take."""
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise TextError(
             f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
@@ -412,11 +409,7 @@ def check_encodable(text: str) -> None:
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that has nothing to speak, or cannot be encoded.
-
-    Raises:
-        TextError: It has none, or cannot.
-    """
+    """Refuse a text that has nothing to speak, or cannot be encoded."""
     check_encodable(text)
     if not any(character.isalnum() for character in text):
         raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")

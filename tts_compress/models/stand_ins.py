@@ -36,21 +36,7 @@ def mel_to_hz(mels: Tensor, mel_scale: str = "htk") -> Tensor:
 
 
 class MelSpectrogram(nn.Module):
-    """Mel spectrogram `[…, mels, frames]` of a signal `[…, samples]`.
-
-    Args:
-        sample_rate: Samples per second of the signal, Hz.
-        n_fft: Samples in a transform.
-        win_length: Samples under the window; by default all of the transform's.
-        hop_length: Samples between frames; by default half a window.
-        f_min: Lower end of the lowest triangle, Hz.
-        f_max: Upper end of the highest triangle, Hz; by default half the sample rate.
-        n_mels: Number of triangles.
-        power: Exponent of the magnitudes.
-        normalized: As torchaudio's; False only.
-        center: True to extend the signal so that frames lie around multiples of the hop.
-        norm: As torchaudio's; None only.
-    """
+    """Mel spectrogram `[…, mels, frames]` of a signal `[…, samples]`; Args as of torchaudio's."""
 
     def __init__(  # noqa: PLR0913 - the arguments are torchaudio's
         self,
@@ -101,14 +87,7 @@ class MelSpectrogram(nn.Module):
 
 
 class Resample(nn.Module):
-    """The same signal `[…, samples]` at another sample rate.
-
-    Args:
-        orig_freq: Samples per second that come in, Hz.
-        new_freq: Samples per second that go out, Hz.
-        lowpass_filter_width: Zero crossings of the sinc on either side.
-        rolloff: Edge of the filter, as a share of the lower Nyquist frequency.
-    """
+    """The same signal `[…, samples]` at another sample rate; Args as of torchaudio's."""
 
     def __init__(
         self,

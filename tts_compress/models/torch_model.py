@@ -183,17 +183,8 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
     def open(cls, location: str, spec: str, manifest: Manifest | None = None) -> Self:
         """Return the model at a location; weights are read when they are first needed.
 
-        Args:
-            location: A directory, or another place that the family accepts; options may follow a
-                question mark, named as those of the family are.
-            spec: The model spec that the user gave.
-            manifest: The manifest in that directory, where it was read already.
-
-        Raises:
-            ModelError: There is no such model, a file of it is missing or malformed, or an option
-                is wrong.
-            ArtifactError: An artifact was altered after it was saved.
-            MissingExtraError: A package is needed to find the files and not installed.
+        Arguments are those of a family's `opener`; options may follow the location and a question
+        mark.
         """
         source_location, options = (
             split_location(location, cls.example) if cls.example else (location, {})
@@ -223,11 +214,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return Speaking(prompt=self.prompt)
 
     def speaking_as(self, speaking: Speaking) -> Self:
-        """Return this model speaking by another prompt.
-
-        Raises:
-            ModelError: The recording cannot be read, or a speaker is chosen.
-        """
+        """Return this model speaking by another prompt."""
         if speaking.speaker is not None:
             raise ModelError(f"'{self.spec}' has no speakers to choose from; leave the speaker out")
         return self if speaking.prompt is None else self.with_prompt(speaking.prompt)
@@ -284,13 +271,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
             raise families()[self.family].missing(error) from error
 
     def root(self) -> nn.Module:
-        """Return the module that holds every component as a child; they are the live ones.
-
-        Raises:
-            ModelError: The files cannot be read or do not fit each other, or no clone is named.
-            ArtifactError: A saved model's weights are not those of its settings.
-            MissingExtraError: A package is not installed.
-        """
+        """Return the module that holds every component as a child; they are the live ones."""
         return self.loaded.root
 
     def components(self) -> Mapping[str, Component]:
@@ -303,11 +284,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return replace(self, manifest=manifest, load=lambda: changed, is_on_disk=False)
 
     def on(self, execution: Execution) -> Self:
-        """Return this model on another device; precision is set for the whole process.
-
-        Raises:
-            ModelError: There is no such device, or it runs by no provider of onnxruntime.
-        """
+        """Return this model on another device; precision is set for the whole process."""
         if execution.provider != PROCESSOR.provider:
             raise ModelError(f"{self.spec!r} runs in torch, without a provider; give a device")
         device = find_device(execution.device)
@@ -326,11 +303,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return replace(self, options=options)
 
     def with_prompt(self, prompt: Prompt) -> Self:
-        """Return this model with another recording, without the former text, or another text.
-
-        Raises:
-            ModelError: The recording cannot be read, or the system cannot speak by it.
-        """
+        """Return this model with another recording, without the former text, or another text."""
         changed = self.prompt
         if prompt.audio is not None:
             type(self).check_recording(prompt.audio)
@@ -351,23 +324,13 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return self.prompt.audio
 
     def synthesize(self, text: str, *, seed: int | None = 0) -> Audio:
-        """Speak with noise that `seed` chooses; None speaks without, by the most probable tokens.
-
-        Raises:
-            TextError: The text is empty, has nothing to speak, or is too long.
-            ModelError: There is no recording to speak by, or the model cannot be read or run.
-        """
+        """Speak with noise that `seed` chooses; None is no noise, and the most probable tokens."""
         speech = self._speech()  # first: what prepares it may draw noise, too
         with paired_noise(seed):
             return speech.speak(text)
 
     def open_runtime(self, *, threads: int) -> Runtime:
-        """Open the model's files in upstream's own inference code.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet, or there is no
-                recording to speak by.
-        """
+        """Open the model's files in upstream's own inference code."""
         import torch
 
         self.files()
@@ -375,22 +338,13 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
         return self._speech()
 
     def files(self) -> ModelFiles:
-        """Return the model's files.
-
-        Raises:
-            ModelError: The model was compressed in memory and not saved yet, or a file is missing.
-        """
+        """Return the model's files."""
         if not self.is_on_disk:
             raise ModelError(f"the compressed '{self.spec}' has no file yet; call save() first")
         return self.source.files()
 
     def save(self, directory: Path | str, *, force: bool = False) -> Path:
-        """Write weights, settings, prompt and, if there is one, manifest, all or nothing.
-
-        Raises:
-            ArtifactError: The directory exists and `force` is not given, or cannot be written.
-            ModelError: The model or its recording cannot be read.
-        """
+        """Write weights, settings, prompt and, if there is one, manifest, all or nothing."""
         target = Path(directory)
         root = self.root()  # read first: what fails then is not the writing
         with atomic_directory(target, marker=MANIFEST_NAME, force=force) as partial:
@@ -410,12 +364,7 @@ class TorchFamilyModel(ABC, Generic[SourceT, OptionsT, LoadedT]):
 
 
 def find_manifest(directory: Path, family: str) -> Manifest | None:
-    """Return the manifest in a folder; None for a folder without one.
-
-    Raises:
-        ModelError: It is of another family.
-        ArtifactError: It cannot be read, or a file that it names was altered.
-    """
+    """Return the manifest in a folder, refusing another family's; None without one."""
     if not (directory / MANIFEST_NAME).is_file():
         return None
     manifest = read_manifest(directory)

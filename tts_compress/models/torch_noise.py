@@ -84,6 +84,13 @@ class _PairedNoise(TorchFunctionMode):
         self._seeds = seeds
         self._generator = None if seeds is None else np.random.default_rng(seeds)
         normal, uniform = partial(self._draw, "standard_normal"), partial(self._draw, "random")
+
+        def fill_normal(out: torch.Tensor, mean: float = 0.0, std: float = 1.0) -> torch.Tensor:
+            return out.copy_(normal(out.shape) * std + mean)
+
+        def fill_uniform(out: torch.Tensor, low: float = 0.0, high: float = 1.0) -> torch.Tensor:
+            return out.copy_(uniform(out.shape) * (high - low) + low)
+
         self._replacements: dict[Any, Callable[..., torch.Tensor]] = {
             torch.randn: partial(_create, normal),
             torch.rand: partial(_create, uniform),
@@ -94,19 +101,11 @@ class _PairedNoise(TorchFunctionMode):
             torch.Tensor.bernoulli: self._bernoulli,
             torch.multinomial: self._multinomial,
             torch.Tensor.multinomial: self._multinomial,
-            torch.Tensor.normal_: lambda out, mean=0.0, std=1.0: out.copy_(
-                normal(out.shape) * std + mean
-            ),
-            torch.Tensor.uniform_: lambda out, low=0.0, high=1.0: out.copy_(
-                uniform(out.shape) * (high - low) + low
-            ),
+            torch.Tensor.normal_: fill_normal,
+            torch.Tensor.uniform_: fill_uniform,
             # Handed over whole, by keywords, before they call the methods.
-            nn.init.normal_: lambda tensor, mean, std: tensor.detach().copy_(
-                normal(tensor.shape) * std + mean
-            ),
-            nn.init.uniform_: lambda tensor, a, b: tensor.detach().copy_(
-                uniform(tensor.shape) * (b - a) + a
-            ),
+            nn.init.normal_: lambda tensor, mean, std: fill_normal(tensor.detach(), mean, std),
+            nn.init.uniform_: lambda tensor, a, b: fill_uniform(tensor.detach(), a, b),
             torch.Tensor.exponential_: lambda out, lambd=1.0: out.copy_(
                 self._exponential(out.shape) / lambd
             ),
