@@ -32,11 +32,7 @@ from tts_compress.cli.command import (
     seed,
 )
 from tts_compress.errors import TTSCompressError
-from tts_compress.models.base import (
-    Model,
-    OnnxGraph,
-    TTSModel,
-)
+from tts_compress.models.base import Model, OnnxGraph, TTSModel
 from tts_compress.models.execution import Execution
 from tts_compress.terminal import human_bytes, progress_bars, tell
 

@@ -20,11 +20,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from tts_compress.config import (
-    data_file,
-    data_names,
-    read_table,
-)
+from tts_compress.config import data_file, data_names, read_table
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.pairs import count_audios

@@ -39,12 +39,7 @@ def synthesize(
 ) -> Iterator[Synthesis]:
     """Have a model speak the jobs that are not in the store yet; yield all in order.
 
-    Args:
-        store: Takes the audio.
-        model: The model; it is not started if there is nothing to do.
-        jobs: Texts and seeds.
-        options: Settings of the worker processes.
-        stage: Name of this stage in the progress.
+    The model is not started if there is nothing to do.
 
     Raises:
         TextError: A text cannot be spoken.
@@ -186,10 +181,7 @@ def _rehearse(
 ) -> tuple[list[str], tuple[tuple[int, int], ...]]:
     """Return the modules that opening a model and speaking import, and how its memory grows.
 
-    Args:
-        model: The model.
-        texts: Texts, the shortest first.
-        options: Settings of the process.
+    The shortest text comes first.
     """
     with model.start(replace(options, kept=None)) as worker:
         worker.ask("open_runtime", threads=options.threads, warm=True)
@@ -212,13 +204,8 @@ def _time_fresh(
 ) -> tuple[float, list[_Round]]:
     """Open both models in fresh processes and have them speak each text in turns.
 
-    Args:
-        models: Reference and candidate.
-        modules: What each imports before it is opened.
-        texts: Texts; the last and longest warms up, and takes the most memory.
-        options: Settings of the processes.
-        swapped: The candidate begins.
-        warm: The models' files stay in the system's cache.
+    The last and longest text warms up, and takes the most memory. Swapped, the candidate begins;
+    warm, the models' files stay in the system's cache.
 
     Returns:
         The seconds until both were open and had warmed up, and what they gave, the reference first.
@@ -257,11 +244,7 @@ def _start(
 ) -> list[Worker]:
     """Start a process of each model, all at the same time, until a stack is unwound.
 
-    Args:
-        stack: Ends them.
-        models: Models.
-        modules: What each imports.
-        options: Settings of the processes; none is kept.
+    Each imports its modules; none is kept.
     """
 
     def start(model: Subject, names: list[str]) -> Worker:
@@ -297,11 +280,7 @@ def time_pair(
     texts: Sequence[str],
     options: EvaluationOptions,
 ) -> None:
-    """Time reference and candidate, and leave the result in the store.
-
-    Raises:
-        EvaluationError: A model's process failed, or spoke no sound at all.
-    """
+    """Time reference and candidate, and leave the result in the store."""
     before, after = time_models(models, texts, options)
     timed = TimedModels(
         models=_pair(models),

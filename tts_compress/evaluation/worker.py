@@ -235,12 +235,7 @@ class _GraphHost:
 
 
 class _AnalysisHost:
-    """Serves the requests to a recognizer, or to the measure of a metric.
-
-    Args:
-        analysis: Returns the value of an audio, such as its transcript.
-        recognizer: The recognizer, if it is one.
-    """
+    """Serves the requests to a recognizer, or to the measure of a metric."""
 
     def __init__(self, analysis: Callable[[Audio], Any], recognizer: Any = None) -> None:
         self._analysis = analysis
@@ -279,8 +274,7 @@ _HOSTS: Mapping[str, Callable[..., object]] = {
 def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
-    Args:
-        arguments: As in this module's text.
+    The arguments are those of this module's text.
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))

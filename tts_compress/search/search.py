@@ -55,11 +55,7 @@ from tts_compress.search.outcome import (
     find_statement,
     judge_words,
 )
-from tts_compress.search.sensitivity import (
-    Experiment,
-    decisive_settings,
-    single_graph,
-)
+from tts_compress.search.sensitivity import Experiment, decisive_settings, single_graph
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage

@@ -177,15 +177,10 @@ def opening(recognizer: str, model: str) -> Iterator[None]:
 
 
 def check_language(recognizer: str, languages: Iterable[str], asked: str) -> None:
-    """Refuse a language that a model does not know.
-
-    Args:
-        recognizer: Name and model, for the message.
-        languages: Codes of the languages it knows.
-        asked: Language of the texts, as the suite writes it.
+    """Refuse the suite's language where it is not among those that a model knows.
 
     Raises:
-        EvaluationError: It is not among them.
+        EvaluationError: It is not.
     """
     codes = sorted(languages)
     if primary_language(asked) not in codes:

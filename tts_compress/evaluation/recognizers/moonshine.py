@@ -33,10 +33,6 @@ def open_recognizer(model: str, language: str) -> Recognizer:
         model: Empty or `tiny-en` for the model in the wheel. Otherwise a folder that
             `python -m moonshine_voice.download` filled; its name says architecture and language.
         language: The language of the texts.
-
-    Raises:
-        EvaluationError: It cannot be opened, or does not know the language.
-        ImportError: moonshine-voice is not installed.
     """
     from moonshine_voice import Transcriber, get_model_path, string_to_model_arch
 

@@ -34,12 +34,7 @@ _LANGUAGES = {
 
 
 def open_recognizer(model: str, language: str) -> Recognizer:
-    """Open a model: a folder whose config.json names its type, or a name that the library knows.
-
-    Raises:
-        EvaluationError: It cannot be opened, or does not know the language.
-        ImportError: onnx-asr is not installed.
-    """
+    """Open a model: a folder whose config.json names its type, or a name that the library knows."""
     import onnxruntime
     from onnx_asr.loader import Manager, create_asr_resolver
 

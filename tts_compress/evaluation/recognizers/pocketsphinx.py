@@ -23,11 +23,7 @@ _SILENCE_S = 0.2
 
 
 def open_recognizer(model: str, language: str) -> Recognizer:
-    """Open the stock US English acoustic model, trigram language model and dictionary.
-
-    Raises:
-        EvaluationError: Another model or language is asked for.
-    """
+    """Open the stock US English acoustic model, trigram language model and dictionary."""
     if model:
         raise EvaluationError(
             f"'pocketsphinx' has its stock model alone; leave ':{model}' out, or choose another "

@@ -28,10 +28,6 @@ def open_recognizer(model: str, language: str) -> Recognizer:
 
     No code of a model's authors is run and no pickle is read. Only a Whisper states which languages
     it knows; choose others yourself.
-
-    Raises:
-        EvaluationError: It cannot be opened, or does not know the language.
-        ImportError: transformers or torch is not installed.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCTC, AutoModelForSpeechSeq2Seq, AutoProcessor

@@ -27,10 +27,6 @@ def open_recognizer(model: str, language: str) -> Recognizer:
 
     It decodes one language by beam search, without chance.
     Weights are rounded to INT8 on the CPU and to FP16 on a GPU, where they are not already.
-
-    Raises:
-        EvaluationError: It cannot be opened, or does not know the language.
-        ImportError: faster-whisper is not installed.
     """
     import ctranslate2
     from faster_whisper import WhisperModel
