@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from benchmarks.power.__main__ import main, simulate
+from benchmarks.power.__main__ import main
 from benchmarks.power.errors import SHIPPED, ModelErrors, WordErrors, read_word_errors
 from benchmarks.power.errors import main as write_errors
 from benchmarks.power.rare import (
@@ -32,6 +32,7 @@ from benchmarks.power.simulate import (
     rate_found,
     share_outside,
     sign_flips,
+    within_limits,
 )
 from benchmarks.sound.analysis import read_values
 from tts_compress.errors import EvaluationError
@@ -69,7 +70,7 @@ def _data(reference: list[list[int]], candidate: list[list[int]], words: list[in
 
 
 def test_the_interval_raises_as_many_false_alarms_as_it_may() -> None:
-    shares = false_alarms(read_word_errors(), Plan(100, 1, 1500))
+    shares = false_alarms(read_word_errors(), Plan(100, 1, 800))
     assert all(share is not None and 0.025 <= share <= 0.075 for share in shares.values())
 
 
@@ -81,8 +82,8 @@ def test_few_texts_that_differ_raise_no_false_alarms() -> None:
 
 @pytest.mark.parametrize("factor", [0.5, 2.0])
 def test_an_interval_of_the_wrong_width_is_caught(factor: float) -> None:
-    (row,) = simulate(read_word_errors(), [50], [1], 100, intervals=_scaled(factor))
-    assert not row.holds
+    shares = false_alarms(read_word_errors(), Plan(50, 1, 400), _scaled(factor))
+    assert not within_limits(share for share in shares.values() if share is not None)
 
 
 @pytest.mark.slow
@@ -242,11 +243,6 @@ def test_a_file_with_texts_missing_is_refused(tmp_path: Path) -> None:
     path.write_text(str(found).replace("'", '"'))
     with pytest.raises(EvaluationError, match="are not 200 texts by"):
         read_word_errors(path)
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EvaluationError, match=r"cannot read '.*none\.json'"):
-        read_word_errors(tmp_path / "none.json")
 
 
 def test_an_evaluation_has_the_errors_of_its_utterances(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from benchmarks.power.simulate import (
     KINDS,
     LIMITS,
     RATES,
-    Intervals,
     Kind,
     Plan,
     false_alarms,
@@ -27,7 +26,6 @@ from benchmarks.report import render, share, write_report
 from benchmarks.sound.analysis import read_values
 from tts_compress.config import data_names
 from tts_compress.evaluation.gates import read_gates
-from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.progress import Progress, Silent
 from tts_compress.terminal import progress_bars, show
 
@@ -64,8 +62,6 @@ def simulate(
     texts: Sequence[int],
     seeds: Sequence[int],
     comparisons: int,
-    *,
-    intervals: Intervals = paired_intervals,
     progress: Progress | None = None,
 ) -> list[Size]:
     """Return false alarms and power of every size that the data have seeds for."""
@@ -77,8 +73,7 @@ def simulate(
     sizes = []
     for done, plan in enumerate(plans, 1):
         power = {
-            kind: {rate: share_found(data, plan, kind, rate, intervals) for rate in RATES}
-            for kind in KINDS
+            kind: {rate: share_found(data, plan, kind, rate) for rate in RATES} for kind in KINDS
         }
         rates = {
             kind: {part: rate_found({0.0: 0.025} | shares, part) for part in POWERS}
@@ -88,7 +83,7 @@ def simulate(
         size = Size(
             texts=plan.texts,
             seeds=plan.seeds,
-            alarms=false_alarms(data, quiet, intervals),
+            alarms=false_alarms(data, quiet),
             power=power,
             rates=rates,
             approximation=data.spread().detectable(plan.texts, plan.seeds),
@@ -123,7 +118,7 @@ def main(options: Namespace) -> int:
     """False alarms of the word error rate's interval, and the damage that it shows."""
     data = read_word_errors(options.errors)
     with progress_bars() as progress:
-        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress=progress)
+        sizes = simulate(data, options.texts, options.seeds, options.comparisons, progress)
         shipped, sound = [read_gates(name) for name in data_names("eval/gates")], read_values()
         missed = [row for plan in rare.PLANS for row in rare.misses(data, plan)]
         passed = [row for plan in rare.PLANS for row in rare.passing(data, sound, plan, shipped)]

@@ -122,20 +122,12 @@ def false_alarms(
     return shares
 
 
-def share_found(
-    data: WordErrors,
-    plan: Plan,
-    kind: Kind,
-    rate: float,
-    intervals: Intervals = paired_intervals,
-) -> float:
+def share_found(data: WordErrors, plan: Plan, kind: Kind, rate: float) -> float:
     """Return the share of comparisons in which planted damage is found."""
     random = np.random.default_rng(round(1e6 * rate))
     differences, words = sign_flips(data, plan, random)
     of_each = np.repeat(words[..., None] // plan.seeds, plan.seeds, axis=2)
-    return share_outside(
-        differences + damage(kind, rate, data, of_each, random).sum(2), words, intervals
-    )[0]
+    return share_outside(differences + damage(kind, rate, data, of_each, random).sum(2), words)[0]
 
 
 def rate_found(powers: Mapping[float, float], power: float) -> float | None:
