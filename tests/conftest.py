@@ -18,8 +18,10 @@ import pytest
 from tests import measures
 from tts_compress.compression import compress
 from tts_compress.config import data_file, demo_voice
+from tts_compress.families import Upstream
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
+from tts_compress.models.checkout import known_upstreams
 
 pytest_plugins = ["tests.snapshot"]
 
@@ -303,6 +305,23 @@ def compressed(
         return made_once(scheme, lambda folder: compress(tiny, scheme, recipe=recipe).save(folder))
 
     return make
+
+
+@pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)
+def upstream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Upstream:
+    """Return a system that runs from a clone, which the environment does not name."""
+    system: Upstream = request.param
+    monkeypatch.delenv(system.variable, raising=False)
+    return system
+
+
+@pytest.fixture
+def clone(upstream: Upstream, tmp_path: Path) -> Path:
+    """Return a folder that looks like a clone, without a repository."""
+    for marker in upstream.markers:
+        (tmp_path / "clone" / marker).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "clone" / marker).touch()
+    return tmp_path / "clone"
 
 
 @pytest.fixture

@@ -10,23 +10,6 @@ from tts_compress.cli import main
 from tts_compress.evaluation.process import _environment
 from tts_compress.export import stream
 from tts_compress.families import Upstream
-from tts_compress.models.checkout import known_upstreams
-
-
-@pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)
-def upstream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Upstream:
-    found: Upstream = request.param
-    monkeypatch.delenv(found.variable, raising=False)
-    return found
-
-
-@pytest.fixture
-def clone(upstream: Upstream, tmp_path: Path) -> Path:
-    """A folder that looks like a clone."""
-    for marker in upstream.markers:
-        (tmp_path / "clone" / marker).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "clone" / marker).touch()
-    return tmp_path / "clone"
 
 
 @pytest.fixture

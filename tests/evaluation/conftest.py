@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,8 +20,10 @@ from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
+
+    from tts_compress.evaluation import Evaluation
 
 _FAKE = Path(__file__).with_name("fake_worker.py")
 FAKE_COMMAND = (sys.executable, str(_FAKE))
@@ -86,6 +90,12 @@ def fake_spec(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
+def fakes(fake: ModuleType, fake_spec: Callable[..., str]) -> Callable[..., Any]:
+    """Write a made-up model whose behaviour the keywords set; return it, loaded."""
+    return lambda name, **ways: fake.load(fake_spec(name, **ways))
+
+
+@pytest.fixture
 def fast_options() -> EvaluationOptions:
     """Options that run the made-up models, with the least timing."""
     return EvaluationOptions(
@@ -133,3 +143,25 @@ def chirp() -> Audio:
     time_s = np.arange(16_000) / 16_000
     samples = 0.5 * np.sin(2 * np.pi * (200 * time_s + 1500 * time_s**2))
     return Audio(samples=samples.astype(np.float32), sample_rate=16_000)
+
+
+@pytest.fixture
+def evaluated(
+    fakes: Callable[..., Any], small_suite: Suite, fast_options: EvaluationOptions
+) -> Callable[..., Evaluation]:
+    """Evaluate a made-up candidate, whose behaviour the keywords set, against a reference."""
+    from tts_compress.evaluation.run import evaluate
+
+    def evaluate_candidate(
+        output: Path | None = None,
+        *,
+        suite: Suite = small_suite,
+        reference: Mapping[str, Any] = MappingProxyType({}),
+        options: Mapping[str, Any] = MappingProxyType({}),
+        **ways: Any,
+    ) -> Evaluation:
+        models = fakes("reference", **reference), fakes("candidate", **ways)
+        settings = replace(fast_options, **options)
+        return evaluate(*models, suite=suite, output=output, options=settings)
+
+    return evaluate_candidate

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import os
-import signal
 import sys
 import time
 from dataclasses import replace
@@ -134,16 +133,11 @@ class FakeModel:
             with Path(log).open("a", encoding="utf-8") as file:
                 tag = self.speaker or self._ways.get("tag")
                 file.write(f"{tag}:{text}\n" if tag else f"{text}\n")
-        if "environment" in self._ways:
-            variable, path = self._ways["environment"]
-            Path(path).write_text(os.environ[variable], encoding="utf-8")
         if self._ways.get("on", text) != text:
             return
         if "sleep" in self._ways:
             time.sleep(self._ways["sleep"])
         match self._ways.get("fault"):
-            case "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
             case "exit":
                 print("out of cheese", file=sys.stderr)
                 os._exit(3)

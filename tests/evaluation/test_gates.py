@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -15,7 +15,6 @@ from tts_compress.errors import RecipeError
 from tts_compress.evaluation import Gate, Gates, read_gates
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.intervals import paired_intervals
-from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.damage import MARGINS
 from tts_compress.evaluation.metrics.signal import Health
 
@@ -303,30 +302,10 @@ def test_limits_on_words_may_be_for_one_recognizer(
         assert f"the limit for '{asked}'" in words.reason
 
 
-def test_gates_on_other_things_do_not_need_words() -> None:
-    """Neither size nor agreement on tokens depends on the recognizer."""
-    document = _DOCUMENT | {"wer": {"reference": 0.9}, "teacher_forced": {"agreement": 0.99}}
-    gates = (
-        _gate("size.ratio", 3.0, "at-least"),
-        _gate("teacher_forced.agreement", 0.9, "at-least"),
-    )
-    assert judge(document, Gates(version=1, name="g", summary="s", gate=gates)).passed
-
-
 @pytest.mark.parametrize("name", data_names("eval/gates"))
-def test_every_shipped_metric_is_in_the_document(name: str) -> None:
-    """A mistyped path would fail every candidate."""
-    gates = read_gates(name)
-    assert gates.name == name
-    limits = [limit for gate in gates.gate for limit in gate.expanded()]
-    for limit in limits:
-        for path in filter(None, (limit.metric, limit.baseline)):
-            name, *parts = path.split(".")
-            (kind,) = [metric.result for metric in find_metrics() if metric.name == name]
-            for part in parts:
-                if not part.isdecimal():
-                    record = next(one for one in get_args(kind) or (kind,) if one is not type(None))
-                    kind = record.model_fields[part].annotation
+def test_shipped_gates_are_read(name: str) -> None:
+    """A mistyped path, which would fail every candidate, would be refused."""
+    assert read_gates(name).name == name
 
 
 def test_a_star_stands_for_each_figure_of_a_metric_also_where_a_report_lacks_it() -> None:

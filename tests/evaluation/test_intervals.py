@@ -142,10 +142,9 @@ def test_the_unseen_loss_is_an_utterance_until_a_larger_one_is_seen() -> None:
     )
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.04])
-def test_rare_losses_are_below_the_bound_and_not_below_the_interval(rate: float) -> None:
+def test_rare_losses_are_below_the_bound_and_not_below_the_interval() -> None:
     """A text of 200 with one seed loses all its words now and then."""
-    random = np.random.default_rng(7)
+    random, rate = np.random.default_rng(7), 0.01
     tokens = np.full((400, 200), 10)
     noise = random.choice((-1, 0, 0, 0, 1), tokens.shape)
     differences = np.where(random.random(tokens.shape) < rate, 10, noise)
@@ -229,7 +228,7 @@ def test_the_interval_of_a_ratio_agrees_with_sums_written_out() -> None:
 
 @pytest.mark.parametrize(
     ("of_process", "of_text", "of_run"),
-    [(0.0, 0.0, 0.05), (0.05, 0.0, 0.05), (0.05, 0.0, 0.01), (0.0, 0.05, 0.02), (0.03, 0.05, 0.05)],
+    [(0.0, 0.0, 0.05), (0.05, 0.0, 0.01), (0.0, 0.05, 0.02), (0.03, 0.05, 0.05)],
 )
 def test_the_interval_covers_processes_and_texts(
     of_process: float, of_text: float, of_run: float
@@ -323,8 +322,7 @@ def test_events_spread_evenly_are_no_better_than_independent_ones() -> None:
     assert effective_size(hits, texts) < 72
 
 
-@pytest.mark.parametrize("share_of_texts", [0.0, 0.5])
-@pytest.mark.parametrize("rate", [0.02, 0.05, 0.2])
+@pytest.mark.parametrize(("rate", "share_of_texts"), [(0.02, 0.0), (0.05, 0.5), (0.2, 0.5)])
 def test_bounds_hold_as_often_as_they_say(rate: float, share_of_texts: float) -> None:
     """Also where half of the texts' seeds agree, if the event is often enough to be seen."""
     random = np.random.default_rng(3)

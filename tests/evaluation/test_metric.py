@@ -10,16 +10,7 @@ import pytest
 
 from tts_compress.audio import read_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import (
-    EvaluationOptions,
-    Gate,
-    Gates,
-    Suite,
-    metric,
-    pairs,
-    result,
-    store,
-)
+from tts_compress.evaluation import Evaluation, Gate, Gates, metric, pairs, result, store
 from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.metric import (
     Audios,
@@ -31,7 +22,6 @@ from tts_compress.evaluation.metric import (
     find_metrics,
 )
 from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
-from tts_compress.evaluation.run import evaluate
 from tts_compress.report import render_html, render_markdown
 
 if TYPE_CHECKING:
@@ -102,12 +92,7 @@ def with_peak(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("with_peak", "untimed")
 def test_a_metric_of_another_package_is_measured_shown_and_judged(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    evaluated: Callable[..., Evaluation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Half as loud: lower, and worse, because higher is better. Each recording is read once."""
     read: list[Path] = []
@@ -118,8 +103,7 @@ def test_a_metric_of_another_package_is_measured_shown_and_judged(
 
     monkeypatch.setattr(pairs, "read_wav", note)
     monkeypatch.setattr(store, "read_wav", note)
-    models = fake.load(fake_spec("r")), fake.load(fake_spec("c", gain=0.5))
-    found = evaluate(*models, suite=small_suite, options=fast_options)
+    found = evaluated(gain=0.5)
     assert len(read) == len({*read}) == 3 * 6
     assert found.peak.candidate == pytest.approx(0.5 * found.peak.reference, rel=0.01)
     assert result.read_report(found.write(tmp_path / "report")) == found

@@ -28,7 +28,7 @@ def _decode(stream: bytes, rate: int) -> Audio:
     return Audio(samples=resample(samples, found, rate), sample_rate=rate)
 
 
-@pytest.mark.parametrize("rate", [16_000, 22_050, 24_000, 44_100, 48_000])
+@pytest.mark.parametrize("rate", [22_050, 48_000])
 def test_speech_comes_back_as_long_as_loud_and_nearly_as_it_was(
     recordings: list[Audio], rate: int
 ) -> None:

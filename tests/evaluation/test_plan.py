@@ -186,10 +186,9 @@ def test_standard_error_is_that_of_resampling() -> None:
     assert error == pytest.approx(float(resampled.standard_error), rel=0.05)
 
 
-@pytest.mark.parametrize("texts", [50, 200])
-def test_the_approximation_agrees_with_simulation(texts: int) -> None:
+def test_the_approximation_agrees_with_simulation() -> None:
     """Damage that is found with 80 % power is found by 70 to 90 % of simulated intervals."""
     data = read_word_errors()
-    difference = data.spread().detectable(texts, 1)
-    share = share_found(data, Plan(texts, 1, 500), "clustered", difference)
+    difference = data.spread().detectable(50, 1)
+    share = share_found(data, Plan(50, 1, 500), "clustered", difference)
     assert 0.7 <= share <= 0.9

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from tts_compress.progress import Progress
-
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
     return evaluation.model_dump(mode="json", exclude=TIMED)
@@ -52,41 +50,17 @@ def _without_timings(evaluation: Evaluation) -> dict[str, Any]:
 
 @pytest.fixture
 def run(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
+    evaluated: Callable[..., Evaluation],
     untimed: None,  # noqa: ARG001
 ) -> Callable[..., Evaluation]:
     """Evaluate a made-up candidate whose behaviour the keywords set; its cost is not measured."""
-
-    def evaluate_candidate(
-        output: Path | None = None,
-        *,
-        keep_wav: bool = False,
-        progress: Progress | None = None,
-        reference: dict[str, Any] | None = None,
-        **ways: Any,
-    ) -> Evaluation:
-        before = fake_spec("reference", **(reference or {}))
-        models = fake.load(before), fake.load(fake_spec("candidate", **ways))
-        progress = progress or fast_options.progress
-        options = replace(fast_options, keep_wav=keep_wav, progress=progress)
-        return evaluate(*models, suite=small_suite, output=output, options=options)
-
-    return evaluate_candidate
+    return evaluated
 
 
 @pytest.mark.slow
-def test_a_model_against_itself_differs_in_nothing(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
-) -> None:
-    """Exactly zero, from the same file."""
-    model = fake.load(fake_spec("same"))
-    found = evaluate(model, model, suite=small_suite, options=fast_options)
+def test_an_equal_model_differs_in_nothing(evaluated: Callable[..., Evaluation]) -> None:
+    """Exactly zero; here alone its cost is measured, too."""
+    found = evaluated()
     # The made-up models do not speak digits: one word of eleven is lost.
     assert (found.wer.reference, found.wer.delta) == (1 / 11, 0.0)
     assert found.wer.interval is found.cer.interval is None  # of three texts
@@ -118,7 +92,7 @@ def test_the_document_says_what_was_measured(
     watch = _BlasThreads()
     with threadpool_limits(2):
         with pytest.warns(TTSCompressWarning, match="it crawls"):
-            found = run(gain=10**-0.3, progress=watch)
+            found = run(gain=10**-0.3, options={"progress": watch})
         assert watch.now() == {2}
     assert watch.seen == {fast_options.threads} == {1}
     left = {path.name for path in (tmp_path / "temporary").iterdir()}
@@ -163,7 +137,7 @@ def test_a_bad_candidate_is_found_bad_and_its_audio_is_kept(
     run: Callable[..., Evaluation], tmp_path: Path
 ) -> None:
     """Half of the sounds are missing; the floors are of the reference alone."""
-    found = run(tmp_path / "out", skip=2, keep_wav=True)
+    found = run(tmp_path / "out", skip=2, options={"keep_wav": True})
     assert found.wer.delta > 0.5
     assert 0.0 == found.floors.other_seeds.delta == found.floors.recognizer.delta
     assert found.floors.other_seeds_log_mel_distance_db > 0.0
@@ -218,18 +192,13 @@ def test_another_evaluation_finds_the_transcripts_of_the_reference(
 
 @pytest.mark.slow
 def test_texts_of_the_same_words_count_once_and_few_have_no_interval(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
-    untimed: None,  # noqa: ARG001
+    run: Callable[..., Evaluation], small_suite: Suite
 ) -> None:
     signs = (".", "!", "?", ",")
     texts = [f"{one.text.rstrip('.')}{sign}" for one in small_suite.utterances for sign in signs]
     spelled = [SuiteText(text=text, spoken=text.replace("2", "two")) for text in texts]
     suite = small_suite.model_copy(update={"utterances": tuple(spelled), "seeds": (0, 1)})
-    models = fake.load(fake_spec("reference")), fake.load(fake_spec("candidate", skip=2))
-    found = evaluate(*models, suite=suite, options=fast_options)
+    found = run(suite=suite, skip=2)
     assert found.wer.delta > 0.5
     assert found.wer.interval is found.cer.interval is found.pause_count.interval is None
     assert found.wer.bound is found.cer.bound is found.floors.other_seeds.interval is None
@@ -369,17 +338,13 @@ def test_folders_of_recordings_are_called_that(
 @pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_an_original_that_changed_since_it_was_compressed_is_told(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    shortest_suite: Suite,
-    fast_options: EvaluationOptions,
+    fakes: Callable[..., Any], shortest_suite: Suite, fast_options: EvaluationOptions
 ) -> None:
-    reference, small = fake_spec("voice"), fake.load(fake_spec("small", gain=0.9))
+    reference, small = fakes("voice"), fakes("small", gain=0.9)
     source = SimpleNamespace(spec="voice.onnx", sha256="0" * 64)
     small.manifest = SimpleNamespace(scheme="int8", source=source, layers=())
-    models = fake.load(reference), small
-    found = evaluate(*models, suite=shortest_suite, options=fast_options)
+    found = evaluate(reference, small, suite=shortest_suite, options=fast_options)
     assert any("made from another file" in line for line in found.warnings)
     assert any("made from another file" in line for line in cautions(found))
-    source.sha256 = sha256_of(Path(reference))
+    source.sha256 = sha256_of(Path(reference.spec))
     assert _other_origin(found, small) == ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import onnx
@@ -19,6 +20,7 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.stages import synthesize, time_models
 from tts_compress.evaluation.store import Store, SynthesisJob
+from tts_compress.evaluation.subject import give_speakers, open_subject
 from tts_compress.models import load
 from tts_compress.models.base import Speaking
 from tts_compress.report import render_html
@@ -28,9 +30,6 @@ from tts_compress.report.summary import cautions, provenance, speaker_results, s
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import ModuleType
-
-    _Chosen = tuple[str | None, str | None]
 
 _NAMES = ("anna", "ben", "cleo")
 
@@ -51,30 +50,21 @@ def suite(small_suite: Suite) -> Suite:
 
 
 @pytest.fixture
-def run(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    suite: Suite,
-    fast_options: EvaluationOptions,
-) -> Callable[..., Evaluation]:
+def run(evaluated: Callable[..., Evaluation], suite: Suite) -> Callable[..., Evaluation]:
     """Evaluate made-up models of three speakers, whose candidate the keywords set."""
+    return partial(evaluated, suite=suite, reference={"speakers": _NAMES}, speakers=_NAMES)
 
-    def evaluate_candidate(
-        speaker: str | None = None,
-        chosen: _Chosen = (None, None),
-        **ways: Any,
-    ) -> Evaluation:
-        specs = (
-            fake_spec("reference", speakers=_NAMES),
-            fake_spec("c", **{"speakers": _NAMES} | ways),
-        )
-        models = [
-            fake.load(spec) if name is None else fake.load(spec).speaking_as(Speaking(speaker=name))
-            for spec, name in zip(specs, chosen, strict=True)
-        ]
-        return evaluate(*models, suite=suite, options=replace(fast_options, speaker=speaker))
 
-    return evaluate_candidate
+@pytest.fixture
+def choose(fakes: Callable[..., Any], tmp_path: Path) -> Callable[..., list[tuple[str, ...]]]:
+    """Return the speakers of two made-up models, of which one or both were told theirs."""
+
+    def speakers(*chosen: str | None) -> list[tuple[str, ...]]:
+        models = [fakes("m", speakers=_NAMES).speaking_as(Speaking(speaker=s)) for s in chosen]
+        before, after = (open_subject(model, tmp_path) for model in models)
+        return [subject.speakers for subject in give_speakers((before, after), None)]
+
+    return speakers
 
 
 def _spoken(log: Path) -> list[str]:
@@ -97,27 +87,25 @@ def test_texts_go_round_the_speakers(run: Callable[..., Evaluation], log: Path) 
 
 @pytest.mark.slow
 def test_one_speaker_can_be_named(run: Callable[..., Evaluation], log: Path) -> None:
-    """Here by its number; models that were told others speak as that one."""
-    found = run(speaker="2", chosen=("anna", "ben"), log=str(log))
+    """Here by its number."""
+    found = run(options={"speaker": "2"}, log=str(log))
     assert {row.speaker for row in found.utterances} == {*_spoken(log)} == {"cleo"}
     assert found.candidate.settings == found.reference.settings == {"speaker": "cleo"}
     assert not [row for row in summary_rows(found) if "speaker" in row.label]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("chosen", [("ben", None), (None, "ben")])
 def test_a_model_that_was_told_its_speaker_keeps_it(
-    run: Callable[..., Evaluation], log: Path, chosen: _Chosen
+    choose: Callable[..., list[tuple[str, ...]]], chosen: tuple[str | None, str | None]
 ) -> None:
-    found = run(chosen=chosen, log=str(log))
-    assert {row.speaker for row in found.utterances} == {*_spoken(log)} == {"ben"}
+    assert choose(*chosen) == [("ben",), ("ben",)]
 
 
 def test_models_that_speak_as_different_speakers_are_refused(
-    run: Callable[..., Evaluation],
+    choose: Callable[..., list[tuple[str, ...]]],
 ) -> None:
     with pytest.raises(EvaluationError, match="different speakers, anna and ben"):
-        run(chosen=("anna", "ben"))
+        choose("anna", "ben")
 
 
 def test_models_of_different_speakers_are_refused(run: Callable[..., Evaluation]) -> None:
@@ -129,7 +117,7 @@ def test_an_unknown_speaker_is_refused_before_anything_is_spoken(
     run: Callable[..., Evaluation], log: Path
 ) -> None:
     with pytest.raises(ModelError, match=r"no speaker 'dora'; known: anna, ben, cleo"):
-        run(speaker="dora", log=str(log))
+        run(options={"speaker": "dora"}, log=str(log))
     assert not _spoken(log)
 
 
@@ -182,16 +170,15 @@ def test_a_broken_speaker_is_the_worst_by_words(run: Callable[..., Evaluation]) 
 
 @pytest.mark.slow
 def test_a_report_of_a_voice_of_one_does_not_speak_of_speakers(
-    fake: ModuleType, fake_spec: Callable[..., str], suite: Suite, fast_options: EvaluationOptions
+    evaluated: Callable[..., Evaluation], suite: Suite
 ) -> None:
     """Neither in the document, so that older reports are read, nor in the page."""
-    model = fake.load(fake_spec("alone"))
-    found = evaluate(model, model, suite=suite, options=fast_options)
+    found = evaluated(suite=suite)
     assert "speaker" not in found.to_json()
     assert "peaker" not in render_markdown(found)
     assert Evaluation.from_json(found.to_json()) == found
     with pytest.raises(ModelError, match="has one speaker"):
-        evaluate(model, model, suite=suite, options=replace(fast_options, speaker="anna"))
+        evaluated(suite=suite, options={"speaker": "anna"})
 
 
 def _with_damaged_speaker(path: Path, folder: Path, number: int) -> Path:

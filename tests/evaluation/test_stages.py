@@ -23,7 +23,6 @@ from tts_compress.evaluation.subject import Subject, open_subject
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import ModuleType
 
 
 def _jobs(model: Subject) -> list[SynthesisJob]:
@@ -49,10 +48,11 @@ def _spoken(log: Path) -> list[str]:
 
 
 def test_only_what_is_missing_is_spoken(
-    store: Store, model: Subject, fast_options: EvaluationOptions, log: Path
+    store: Store, model: Subject, fast_options: EvaluationOptions, log: Path, recorder: Any
 ) -> None:
     """A second run has nothing to do; only a lost or damaged piece is synthesized again."""
-    _speak(store, model, _jobs(model), fast_options, stage="s")
+    _speak(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
+    assert recorder.steps == [("s", done, 4) for done in range(5)]
     assert _spoken(log) == ["one cat", "one cat", "two dogs", "two dogs"]
     _speak(store, model, _jobs(model), fast_options, stage="s")
     assert len(_spoken(log)) == 4
@@ -76,14 +76,6 @@ def test_what_was_spoken_before_a_failure_is_kept(
     assert [piece is not None for piece in found] == [True, True, False, False]
 
 
-def test_progress_reaches_the_end(
-    store: Store, model: Subject, fast_options: EvaluationOptions, recorder: Any
-) -> None:
-    """Done counts up to the total."""
-    _speak(store, model, _jobs(model), replace(fast_options, progress=recorder), stage="s")
-    assert [("s", done, 4) for done in range(5)] == recorder.steps
-
-
 def test_the_disturbed_copy_is_softer_close_and_reproducible(chirp: Audio, tmp_path: Path) -> None:
     """One decibel, and noise of one 16-bit step."""
     copy = disturb(chirp)
@@ -102,8 +94,7 @@ _RECOGNIZER = Analyzer(
 @pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_shares_are_the_whole_evaluation(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
+    fakes: Callable[..., Any],
     small_suite: Suite,
     fast_options: EvaluationOptions,
     tmp_path: Path,
@@ -112,8 +103,7 @@ def test_shares_are_the_whole_evaluation(
     """Nothing is spoken or recognized where all shares are in the store, and the values equal."""
     log, heard = tmp_path / "spoken", tmp_path / "heard"
     monkeypatch.setenv("FAKE_RECOGNIZER_LOG", str(heard))
-    specs = fake_spec("reference", log=str(log)), fake_spec("candidate", log=str(log), skip=2)
-    models = fake.load(specs[0]), fake.load(specs[1])
+    models = fakes("reference", log=str(log)), fakes("candidate", log=str(log), skip=2)
     subjects = [open_subject(model, tmp_path) for model in models]
     merged = tmp_path / "merged"
     monkeypatch.setattr(
@@ -143,12 +133,9 @@ def test_shares_are_the_whole_evaluation(
 
 
 def test_times_that_were_not_taken_are_an_error(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    fast_options: EvaluationOptions,
-    tmp_path: Path,
+    fakes: Callable[..., Any], fast_options: EvaluationOptions, tmp_path: Path
 ) -> None:
-    subject = open_subject(fake.load(fake_spec("same")), tmp_path)
+    subject = open_subject(fakes("same"), tmp_path)
     with pytest.raises(EvaluationError, match="was not timed against"):
         read_timed(Store(tmp_path), (subject, subject), fast_options)
 

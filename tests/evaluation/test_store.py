@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from tts_compress.artifact import sha256_of
 from tts_compress.audio import Audio, audio_sha256, read_wav, write_float_wav
 from tts_compress.evaluation.store import (
     Analysis,
@@ -19,7 +18,6 @@ from tts_compress.evaluation.store import (
     read_piece,
     write_piece,
 )
-from tts_compress.evaluation.subject import _fingerprint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,17 +117,3 @@ def test_the_hash_of_audio_is_of_samples_and_rate(chirp: Audio) -> None:
     """Another rate is another audio."""
     assert audio_sha256(chirp) != audio_sha256(replace(chirp, sample_rate=8000))
     assert audio_sha256(chirp) != audio_sha256(replace(chirp, samples=chirp.samples * 0.5))
-
-
-def test_a_voice_with_another_configuration_is_another_model(tmp_path: Path) -> None:
-    """The same weights speak at another speed; a neighbour's file changes nothing."""
-    model, settings = tmp_path / "voice[1].onnx", tmp_path / "voice[1].onnx.json"
-    model.write_bytes(b"weights")
-    alone = _fingerprint([sha256_of(model)], "", None)
-    settings.write_text('{"length_scale": 1}')
-    configured = _fingerprint(map(sha256_of, (model, settings)), "", None)
-    settings.write_text('{"length_scale": 2}')
-    slower = _fingerprint(map(sha256_of, (model, settings)), "", None)
-    (tmp_path / "other.onnx").write_bytes(b"weights")
-    assert len({alone, configured, slower}) == 3
-    assert slower == _fingerprint(map(sha256_of, (model, settings)), "", None)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
+from unittest.mock import Mock
 
 import pytest
 
-from tts_compress.audio import read_wav
+from tts_compress.audio import Audio, read_wav, write_wav
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
-from tts_compress.evaluation.process import Worker
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
-from tts_compress.models.base import Speaking
-from tts_compress.models.checkout import known_upstreams
+from tts_compress.models.base import Prompt, Speaking
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,9 +24,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def polyglot(fake: ModuleType, fake_spec: Callable[..., str]) -> Any:
+def polyglot(fakes: Callable[..., Any]) -> Any:
     """Return a model of two languages, none of them chosen."""
-    return fake.load(fake_spec("two", kind="languages", languages=["zh", "en"]))
+    return fakes("two", kind="languages", languages=["zh", "en"])
 
 
 @pytest.mark.parametrize(
@@ -54,34 +52,38 @@ def test_a_chosen_language_stays(polyglot: Any, tmp_path: Path) -> None:
     assert subject.identity().language == "zh"
 
 
-def test_a_worker_speaks_the_language(
-    polyglot: Any, fast_options: EvaluationOptions, tmp_path: Path
+def test_a_worker_speaks_the_language_by_the_prompt(
+    polyglot: Any, fast_options: EvaluationOptions, tmp_path: Path, chirp: Audio
 ) -> None:
-    """The made-up model speaks at half the loudness then."""
+    """The made-up model is half as loud in a chosen language, and half as loud by a recording."""
+    write_wav(tmp_path / "one.wav", chirp)
+    prompt = Prompt(audio=tmp_path / "one.wav", text="some words")
     store, levels = Store(tmp_path / "work"), []
-    for language in (None, "cmn"):
-        subject = open_subject(polyglot, tmp_path, None, language)
+    for told in ((None, None), (prompt, "cmn")):
+        subject = open_subject(polyglot, tmp_path, *told)
         job = SynthesisJob(model=subject.fingerprint, text="hello", seed=0)
         list(synthesize(store, subject, [job], fast_options, stage="s"))
         levels.append(float(abs(read_wav(store.wav_path(job)).samples).max()))
-    assert levels[1] == pytest.approx(0.5 * levels[0], rel=1e-5)
+    assert levels[1] == pytest.approx(0.25 * levels[0], rel=1e-5)
 
 
-@pytest.mark.usefixtures("untimed")
 def test_both_models_speak_the_suites_language(
-    polyglot: Any, shortest_suite: Suite, fast_options: EvaluationOptions
+    polyglot: Any,
+    shortest_suite: Suite,
+    fast_options: EvaluationOptions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = evaluate(polyglot, polyglot, suite=shortest_suite, options=fast_options)
-    assert (found.reference.language, found.candidate.language) == ("en", "en")
+    opened = Mock(side_effect=EvaluationError("enough"))
+    monkeypatch.setattr("tts_compress.evaluation.run.give_speakers", opened)
+    with pytest.raises(EvaluationError, match="enough"):
+        evaluate(polyglot, polyglot, suite=shortest_suite, options=fast_options)
+    assert [model.identity().language for model in opened.call_args.args[0]] == ["en", "en"]
 
 
 def test_another_language_is_refused_and_the_suites_that_fit_are_listed(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    small_suite: Suite,
-    fast_options: EvaluationOptions,
+    fakes: Callable[..., Any], small_suite: Suite, fast_options: EvaluationOptions
 ) -> None:
-    voice = fake.load(fake_spec("two", kind="languages", languages=["de", "fr"]))
+    voice = fakes("two", kind="languages", languages=["de", "fr"])
     told = (
         r"speaks 'de', 'fr', and suite 'small' is in 'en-us'; choose a suite of its language "
         r"with --suite \(de-full, de-quick, fr-full, fr-quick\), or"
@@ -93,27 +95,17 @@ def test_another_language_is_refused_and_the_suites_that_fit_are_listed(
 _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
-@pytest.fixture(params=known_upstreams(), ids=lambda upstream: upstream.family)
-def upstream(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Upstream:
-    found: Upstream = request.param
-    monkeypatch.delenv(found.variable, raising=False)
-    return found
-
-
 @pytest.fixture
-def clone(upstream: Upstream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A clone that the environment names, without a repository."""
-    for marker in upstream.markers:
-        (tmp_path / "clone" / marker).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "clone" / marker).touch()
-    monkeypatch.setenv(upstream.variable, str(tmp_path / "clone"))
-    return tmp_path / "clone"
+def named(clone: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a clone that the environment names."""
+    monkeypatch.setenv(upstream.variable, str(clone))
+    return clone
 
 
 @pytest.fixture
 def settings(
     fake: ModuleType,
-    fake_spec: Callable[..., str],
+    fakes: Callable[..., Any],
     upstream: Upstream,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -122,18 +114,18 @@ def settings(
     monkeypatch.setattr(fake.FakeTorchModel, "family", upstream.family)
 
     def find() -> dict[str, str]:
-        model: Any = fake.load(fake_spec("m", kind="torch", settings={"dropout": "off"}))
+        model = fakes("m", kind="torch", settings={"dropout": "off"})
         return open_subject(model, tmp_path).identity().settings
 
     return find
 
 
 def test_the_report_names_the_clones_commit(
-    clone: Path, settings: Callable[[], dict[str, str]]
+    named: Path, settings: Callable[[], dict[str, str]]
 ) -> None:
     assert settings() == {"dropout": "off", "upstream commit": "unknown"}
-    (clone / ".git").mkdir()
-    (clone / ".git" / "HEAD").write_text(_COMMIT)
+    (named / ".git").mkdir()
+    (named / ".git" / "HEAD").write_text(_COMMIT)
     assert settings() == {"dropout": "off", "upstream commit": _COMMIT}
 
 
@@ -141,21 +133,7 @@ def test_without_a_clone_there_is_none_to_name(settings: Callable[[], dict[str, 
     assert settings() == {"dropout": "off"}
 
 
-def test_a_worker_finds_the_clone(
-    clone: Path,
-    upstream: Upstream,
-    fake_spec: Callable[..., str],
-    fake_command: tuple[str, ...],
-    tmp_path: Path,
-) -> None:
-    log = tmp_path / "environment"
-    spec = fake_spec("model", environment=[upstream.variable, str(log)])
-    with Worker("model", spec, EvaluationOptions(worker=fake_command)) as worker:
-        worker.ask("synthesize", text="hello", seed=0, path=str(tmp_path / "a.wav"))
-    assert log.read_text() == os.environ[upstream.variable] == str(clone)
-
-
-@pytest.mark.usefixtures("clone")
+@pytest.mark.usefixtures("named")
 def test_a_model_of_another_system_has_nothing_to_do_with_it(
     settings: Callable[[], dict[str, str]], fake: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:

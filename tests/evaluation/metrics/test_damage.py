@@ -1,7 +1,7 @@
 """Planted damage of a stated size is found and fails the gates; speech without it does not."""
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,6 @@ from tts_compress.evaluation.metrics.damage import MARGINS, Damage
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
-from tts_compress.models.base import GraphModel
 from tts_compress.numerics import faults
 from tts_compress.numerics.damage import KINDS, Renderings, compare
 from tts_compress.numerics.faults import added_clicks
@@ -64,16 +63,15 @@ def test_each_kind_has_a_detector() -> None:
 def test_planted_damage_is_found_in_synthetic_speech(kind: str, plant: Plant) -> None:
     if kind == "onset":
         pytest.skip("pauses are as short as the echo is early")
-    for seed in range(3):
-        clean = make_speech(seed)
-        assert _has(kind, clean, plant(clean)), seed
+    clean = make_speech()
+    assert _has(kind, clean, plant(clean))
 
 
 @pytest.mark.parametrize(("kind", "plant"), FAULTS, ids=_IDS[: len(FAULTS)])
 def test_damage_that_the_reference_has_is_not_the_candidates(kind: str, plant: Plant) -> None:
     clean = make_speech()
     broken = plant(clean)
-    assert not _found(broken, broken)
+    assert not _has(kind, broken, broken)
     moved = changed(broken, np.concatenate((1e-4 * make_speech(3).samples, broken.samples)))
     assert not _has(kind, broken, moved)
     assert not _has(kind, broken, clean)
@@ -117,7 +115,7 @@ def test_other_syllables_are_no_fault() -> None:
 def test_a_repeated_or_dropped_part_is_found_from_a_tenth_of_a_second_on(
     clips: list[Audio], seconds: float
 ) -> None:
-    for clip in clips[::4]:
+    for clip in clips[::16]:
         rounded = changed(clip, np.round(clip.samples * 512) / 512)
         assert _has("repetition", clip, stutter(rounded, seconds))
         shorter = drop(rounded, seconds)
@@ -125,7 +123,7 @@ def test_a_repeated_or_dropped_part_is_found_from_a_tenth_of_a_second_on(
         assert _has("truncation", clip, cut(rounded, seconds))
 
 
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 50, 1000])
+@pytest.mark.parametrize("length", [0, 1, 50, 1000])
 def test_any_length_and_any_sample_is_judged(length: int) -> None:
     clean = make_speech()
     for value in (0.0, np.nan, np.inf):
@@ -154,7 +152,7 @@ def test_no_recording_is_damaged(clips: list[Audio]) -> None:
 
 @pytest.mark.parametrize(("kind", "plant"), PLANTED, ids=_IDS)
 def test_planted_damage_is_found_in_recordings(clips: list[Audio], kind: str, plant: Plant) -> None:
-    assert all(_has(kind, clip, plant(clip)) for clip in clips[::16])
+    assert _has(kind, clips[0], plant(clips[0]))
 
 
 def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:
@@ -174,44 +172,44 @@ def _hissing(audio: Audio, level_db: float, seed: int) -> Audio:
     return changed(audio, samples)
 
 
-def _spoken(assets: Path, voice: str) -> list[Audio]:
-    if voice == "recordings":
-        paths = sorted((assets / "speech-ljspeech32" / "wavs").iterdir())
-        silent = [path for path in paths if path.stem != "LJ001-0013"]
-        return [read_wav(path) for path in silent[:15]]
-    spec = "demo" if voice == "demo" else str(assets / "trained-voices" / voice / f"{voice}.onnx")
-    model = load(spec)
-    assert isinstance(model, GraphModel)
-    texts = read_suite("en-quick").utterances[:15]
-    return [model.synthesize(entry.text, seed=0) for entry in texts]
+_SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)
+_TEXTS = {f"u{n:02d}": read_suite("en-quick").utterances[n] for n in _SPOKEN}
 
 
-@pytest.mark.parametrize(
-    "voice",
-    [
-        *("recordings", "demo"),
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("hfc", "kristin")),
-    ],
-)
-def test_hiss_in_a_single_silence_is_found(assets: Path, voice: str) -> None:
-    if voice in {"hfc", "kristin"} and not (assets / "trained-voices").is_dir():
-        pytest.skip("no trained voices among the assets")
-    for place, audio in enumerate(_spoken(assets, voice)):  # each band at each level
-        level_db = (-50, -55, -60)[place % 3]
+_load = cache(load)
+
+
+@cache
+def _speak(name: str) -> Audio:
+    return _load("demo").synthesize(_TEXTS[name].text, seed=0)
+
+
+@pytest.fixture(scope="module")
+def spoken() -> dict[str, Audio]:
+    return {name: _speak(name) for name in _TEXTS}
+
+
+def _check_hiss(audios: Sequence[Audio], places: Iterable[int]) -> None:
+    """Check that hiss of a band and level, each by the place, is found, and no other change is."""
+    for place in places:
+        audio, level_db = audios[place % len(audios)], (-50, -55, -60)[place % 3]
         assert _has("hiss", audio, _hissing(audio, level_db, place)), (place, level_db)
+    for place, audio in enumerate(audios):
         other = changed(audio, (0.89 * audio.samples, np.roll(audio.samples, 5))[place % 2])
         assert not _has("hiss", audio, other), place
         assert place > 1 or not _found(audio, other), place
 
 
-_SPOKEN = (0, 2, 3, 5, 8, 11, 14, 16, 17, 20, 22, 23)
-_TEXTS = {f"u{n:02d}": read_suite("en-quick").utterances[n] for n in _SPOKEN}
+def test_hiss_in_a_single_silence_is_found() -> None:
+    """Each band at each level."""
+    _check_hiss([_speak(name) for name in list(_TEXTS)[:5]], range(15))
 
 
-@pytest.fixture(scope="module")
-def spoken() -> dict[str, Audio]:
-    voice = load("demo")
-    return {name: voice.synthesize(entry.text, seed=0) for name, entry in _TEXTS.items()}
+def test_hiss_in_a_single_silence_of_a_recording_is_found(assets: Path) -> None:
+    """Each band; one clip has no silence."""
+    paths = sorted((assets / "speech-ljspeech32" / "wavs").iterdir())
+    silent = [path for path in paths if path.stem != "LJ001-0013"]
+    _check_hiss([read_wav(path) for path in silent[:5]], (0, 1, 2, 8, 14))
 
 
 def _judged(
@@ -293,10 +291,10 @@ def test_nothing_is_unlike_where_no_other_rendering_says_what_noise_does(
     assert "damage.unlike.utterances" not in failed
 
 
-def test_other_phases_are_no_click(spoken: dict[str, Audio]) -> None:
+def test_other_phases_are_no_click() -> None:
     """An all-pass filter of first order delays low frequencies more than high ones."""
-    for name, audio in list(spoken.items())[:4]:
-        wave = audio.samples.astype(np.float64)
+    for name in list(_TEXTS)[:4]:
+        wave = _speak(name).samples.astype(np.float64)
         turned = lfilter([-0.5, 1.0], [1.0, -0.5], wave)
         assert all(size <= 9.0 for size, _ in added_clicks(wave, turned, RATE)), name
 

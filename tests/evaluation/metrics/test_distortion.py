@@ -87,9 +87,8 @@ def test_damage_is_found_and_grows() -> None:
     assert (found[2].interval, found[2].trend) == (None, "unknown")  # of four texts
 
 
-@pytest.mark.parametrize("decibels", [-20, -3, 6])
-def test_loudness_polarity_and_an_offset_are_no_damage(decibels: float) -> None:
-    changed = _compare(lambda audio, _: _with(audio, -(10 ** (decibels / 20)) * audio.samples))
+def test_loudness_polarity_and_an_offset_are_no_damage() -> None:
+    changed = _compare(lambda audio, _: _with(audio, -0.1 * audio.samples))
     assert changed.value == pytest.approx(0.0, abs=0.001)
     moved = _compare(lambda audio, _: _with(audio, audio.samples + 0.001))
     assert abs(moved.value) < 0.1
@@ -110,7 +109,7 @@ def test_another_seed_is_not_damage() -> None:
     assert min(one.value for one in values) < 0.0 < max(one.value for one in values)
 
 
-@pytest.mark.parametrize(("decibels", "value"), [(46, 0.25), (40, 0.65), (34, 1.7)])
+@pytest.mark.parametrize(("decibels", "value"), [(46, 0.25), (34, 1.7)])
 def test_a_voice_without_noise_is_compared_with_itself(
     recordings: list[Audio], decibels: float, value: float
 ) -> None:
@@ -140,10 +139,12 @@ def test_seeds_of_a_text_are_resampled_together() -> None:
     assert once.value == pytest.approx(np.mean([one.candidate - 1.0 for one in single]) / 0.5)
 
 
-def _observed(candidates: Callable[[int, int], Audio], seeds: int = 2) -> Distortion:
-    """Return the distortion of a candidate over 12 texts, observed as an evaluation does."""
+def _observed(
+    candidates: Callable[[int, int], Audio], seeds: int = 2, count: int = 12
+) -> Distortion:
+    """Return the distortion of a candidate over some texts, observed as an evaluation does."""
     rows, texts = [], []
-    for text in range(12):
+    for text in range(count):
         before = None
         for seed in range(seeds):
             heard = Audios(
@@ -174,7 +175,7 @@ def test_a_voice_that_lost_its_variety_is_told_from_one_that_speaks_alike() -> N
 
 
 def test_a_suite_with_one_seed_shows_no_variety() -> None:
-    assert _observed(_voice, seeds=1).lost_variety is None
+    assert _observed(_voice, seeds=1, count=2).lost_variety is None
 
 
 def test_broken_audio_has_a_value_and_silence_none() -> None:

@@ -198,8 +198,7 @@ def test_broken_audio_is_a_finding_not_a_crash(
         found = ears.transcribe(Audio(samples=np.array(samples, np.float32), sample_rate=22_050))
         assert isinstance(found, str), name
         assert case.model or len(found.split()) <= 2, name
-        is_checked = case.steady and name in {"NaN", "silence"}  # after each takes seconds
-        assert not is_checked or ears.transcribe(heard[0]) == before, name
+    assert not case.steady or ears.transcribe(heard[0]) == before
 
 
 @pytest.mark.parametrize(
@@ -329,16 +328,13 @@ def test_a_reader_is_understood(moonshine: Recognizer, recordings: Sequence[Audi
     assert moonshine.transcribe(recordings[0]) == "In being comparatively modern."
 
 
-def test_a_folder_is_known_by_its_name(
-    moonshine: Recognizer, recordings: Sequence[Audio], tmp_path: Path
-) -> None:
+def test_a_folder_is_known_by_its_name(moonshine: Recognizer, tmp_path: Path) -> None:
     """As the library's download leaves it; the language is at the end of the name."""
     from moonshine_voice import get_model_path
 
     folder = tmp_path / "tiny-de" / "quantized"
     shutil.copytree(get_model_path("tiny-en"), folder)
     other = open_recognizer(f"moonshine:{folder}", "de")
-    assert other.transcribe(recordings[0]) == moonshine.transcribe(recordings[0])
     assert other.description == moonshine.description.replace("tiny-en", "tiny-de")
     (folder / "encoder_model.ort").write_bytes(b"no graph")
     with pytest.raises(EvaluationError, match=r"cannot open the model .* of 'moonshine'") as caught:
@@ -385,13 +381,9 @@ def given(request: pytest.FixtureRequest) -> dict[str, str]:
 
 def test_the_suites_language_is_decoded(given: dict[str, str], sounds: list[Audio]) -> None:
     """The language is a token that everything after it depends on."""
-    heard = {
-        language: open_recognizer(given["all"], language).transcribe(sounds[0])
-        for language in ("de", "fr", "cmn", "en-us", "en-gb")
-    }
-    assert heard["en-us"] == heard["en-gb"]
-    assert len({*heard.values()}) == 4
-    assert "language zh" in open_recognizer(given["all"], "cmn").description
+    german, chinese = (open_recognizer(given["all"], language) for language in ("de", "cmn"))
+    assert german.transcribe(sounds[0]) != chinese.transcribe(sounds[0])
+    assert "language zh" in chinese.description
 
 
 @pytest.mark.parametrize(("name", "language"), [("only", "de"), ("all", "tlh")])
@@ -410,15 +402,12 @@ def test_the_description_tells_models_and_languages_apart(
     moved = tmp_path / "all"
     shutil.copytree(converted["all"], moved)
     found = open_recognizer(f"whisper:{converted['all']}", "de").description
-    assert open_recognizer(f"whisper:{moved}", "de").description == found
-    others = {
-        open_recognizer(f"whisper:{converted['all']}", "fr").description,
-        open_recognizer(f"whisper:{converted['only']}", "en").description,
-    }
+    opened = open_recognizer(f"whisper:{moved}", "de")
+    assert opened.description == found
+    assert "language fr" in open_recognizer(f"whisper:{moved}", "fr").description
     tokens = moved / "tokenizer.json"
     tokens.write_text(tokens.read_text(encoding="utf-8") + "\n", encoding="utf-8")
-    others.add(open_recognizer(f"whisper:{moved}", "de").description)
-    assert len(others | {found}) == 4
+    assert opened.description != found
 
 
 def test_an_english_whisper_of_transformers_has_no_language_to_choose(

@@ -12,7 +12,13 @@ import pytest
 from tests.suites import suite_text
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import EvaluationOptions, Suite, evaluate, read_report
+from tts_compress.evaluation import (
+    Evaluation,
+    EvaluationOptions,
+    Suite,
+    evaluate,
+    read_report,
+)
 from tts_compress.models import load
 from tts_compress.models.speakers import primary_language
 from tts_compress.report import write_report
@@ -20,7 +26,6 @@ from tts_compress.report import write_report
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-    from types import ModuleType
 
 
 @pytest.fixture
@@ -103,14 +108,13 @@ def test_a_missing_extra_is_one_line(
 @pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_one_may_insist_on_another_language(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
+    fakes: Callable[..., Any],
     shortest_suite: Suite,
     fast_options: EvaluationOptions,
     tmp_path: Path,
 ) -> None:
     """A voice may be better than what it states, and regions are no other language."""
-    models = [fake.load(fake_spec(name)) for name in ("r", "c")]
+    models = [fakes(name) for name in ("r", "c")]
     for model in models:
         model.languages = ("de",)
     with pytest.raises(EvaluationError, match="speaks 'de', and suite 'small' is in 'en-us'"):
@@ -125,19 +129,14 @@ def test_one_may_insist_on_another_language(
 @pytest.mark.slow
 @pytest.mark.usefixtures("untimed")
 def test_of_chinese_the_characters_are_counted(
-    fake: ModuleType,
-    fake_spec: Callable[..., str],
-    shortest_suite: Suite,
-    fast_options: EvaluationOptions,
+    evaluated: Callable[..., Evaluation], shortest_suite: Suite
 ) -> None:
     """The spaces between them are none, and their error rate is the headline."""
     from tts_compress.report.summary import summary_rows
 
     texts = tuple(item.model_copy(update={"spoken": "好的"}) for item in shortest_suite.utterances)
     changes: dict[str, Any] = {"normalizer": "characters-v1", "utterances": texts}
-    suite = shortest_suite.model_copy(update=changes)
-    models = [fake.load(fake_spec(name)) for name in ("r", "c")]
-    found = evaluate(*models, suite=suite, options=fast_options)
+    found = evaluated(suite=shortest_suite.model_copy(update=changes))
     assert {(item.words, item.characters) for item in found.utterances} == {(2, 2)}
     assert found.cer.counts.reference.reference_tokens == 2 * len(found.utterances)
     rows = {row.label: row for row in summary_rows(found)}
