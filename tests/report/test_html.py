@@ -9,6 +9,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -18,7 +19,7 @@ import soundfile
 
 from tts_compress.errors import MissingExtraError
 from tts_compress.report import html, render_html, render_markdown, summary, summary_rows
-from tts_compress.report.html import plots
+from tts_compress.report.pages import draw_svg
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +33,6 @@ HOSTILE = "<script>alert(1)</script>\"' onload=x <img src=//x> {{ 7*7 }} </style
 SHOWN = HOSTILE.replace("\u202e", "")
 REFERRING = ("src", "href", "xlink:href", "action", "data", "poster", "srcset")
 VOID = {"meta", "input", "path", "use", "rect", "br", "link"}
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out the pictures, which take most of the time and hold no text of anybody's."""
-    monkeypatch.setattr(html, "plots", lambda _: ())
 
 
 class Page(HTMLParser):
@@ -103,10 +98,15 @@ def test_it_tells_the_verdict_every_measurement_and_every_word(
     assert evaluation.candidate.sha256 in text
 
 
-@pytest.mark.parametrize("pages", ["evaluation", "mailed"])
+@pytest.fixture(scope="module")
+def mailed_page(mailed: Evaluation) -> Page:
+    return Page(render_html(mailed))
+
+
+@pytest.mark.parametrize("pages", ["page", "mailed_page"])
 def test_nothing_is_fetched_from_elsewhere(pages: str, request: pytest.FixtureRequest) -> None:
     """The page must work in ten years, on a plane, and without reporting that it is read."""
-    page = Page(render_html(request.getfixturevalue(pages)))
+    page: Page = request.getfixturevalue(pages)
     for tag, attributes in page.elements:
         for name in REFERRING:
             target = attributes.get(name) or ""
@@ -162,20 +162,19 @@ def test_the_drawings_have_no_colours_of_their_own(page: Page) -> None:
     assert not [style for style in styles if "#" in style.replace("url(#", "")]
 
 
-def test_every_player_has_its_file(report: Path) -> None:
-    players = Page((report / "report.html").read_text(encoding="utf-8")).named("audio")
-    assert len(players) == 48
-    for player in players:
-        assert player["preload"] == "none"
-        assert (report / unquote(player["src"] or "")).is_file()
+def test_every_player_has_its_file(page: Page, evaluation: Evaluation) -> None:
+    players = page.named("audio")
+    assert {player["preload"] for player in players} == {"none"}
+    spoken = [side for said in evaluation.utterances for side in (said.reference, said.candidate)]
+    files = sorted(str(side.audio) for side in spoken)
+    assert sorted(unquote(player["src"] or "") for player in players) == files
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_the_audio_is_inside(mailed: Evaluation) -> None:
+def test_the_audio_is_inside(mailed_page: Page, mailed: Evaluation) -> None:
     """Each player has its own; the page says which utterance has none, and admits no file."""
-    page = Page(render_html(mailed))
+    page = mailed_page
     players = {str(player["aria-label"]): str(player["src"]) for player in page.named("audio")}
-    assert len(players) == 46
+    assert len(players) == 6
     for utterance in mailed.utterances[:-1]:
         for name, speech in (
             ("Reference", utterance.reference),
@@ -185,7 +184,7 @@ def test_the_audio_is_inside(mailed: Evaluation) -> None:
             stream = base64.b64decode(source.removeprefix("data:audio/ogg;base64,"), validate=True)
             samples, rate = soundfile.read(io.BytesIO(stream))
             assert abs(len(samples) / rate - speech.seconds) < 1e-3
-    assert "Utterances with audio inside this page: 23 of 24:" in page.text()
+    assert "Utterances with audio inside this page: 3 of 4:" in page.text()
     assert page.text().count("audio not inside") == 1
     (policy,) = [m["content"] for m in page.named("meta") if "http-equiv" in m]
     assert "media-src data:;" in str(policy)
@@ -199,61 +198,43 @@ def test_exact_files_are_named_beside_the_audio_inside(
     assert len(page.named("audio")) == 48
     assert len([a for a in page.named("a") if str(a["href"]).startswith("wav/")]) == 48
     assert "exact WAV files are beside this page" in page.text()
-    assert str(page.named("audio")[0]["src"]).startswith("data:")
+    assert [str(player["src"])[:5] for player in page.named("audio")].count("data:") == 6
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "path",
-    [
-        None,
-        "",
-        "/etc/passwd",
-        "//host/x.wav",
-        "../x.wav",
-        "wav/../../x.wav",
-        "..\\x.wav",
-    ],
+    [None, "", "/etc/passwd", "//host/x.wav", "../x.wav", "wav/../../x.wav", "..\\x.wav"],
 )
-def test_audio_that_is_not_beside_the_report_has_no_player(
-    altered: Altered, path: str | None
-) -> None:
-    page = Page(render_html(altered({"utterances.0.reference.audio": path})))
-    assert len(page.named("audio")) == 47
+def test_audio_that_is_not_beside_the_report_has_no_address(path: str | None) -> None:
+    assert html._relative_url(path) is None
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("path", ["javascript:alert(1)", "https://host/x.wav", "a b#?%.wav", '"x'])
-def test_an_audio_path_is_nothing_but_a_file_name(altered: Altered, path: str) -> None:
-    page = Page(render_html(altered({"utterances.0.reference.audio": path})))
-    (source,) = [p["src"] for p in page.named("audio") if not (p["src"] or "").startswith("wav/")]
+def test_an_audio_path_is_nothing_but_a_file_name(path: str) -> None:
+    source = html._relative_url(path)
     assert source is not None
     assert not set(source) & set(':?#" ')
     assert unquote(source) == path
 
 
+_TEXTS = ("utterances.0.text", "candidate.spec", "reference.spec", "suite.name", "suite.recognizer")
+_WORDS = ("transcript", "reference.hypothesis", "candidate.hypothesis")
+"""Texts of an utterance that are shown word by word."""
+
+
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(
-    "path",
-    [
-        "utterances.0.text",
-        "utterances.0.transcript",
-        "utterances.0.reference.hypothesis",
-        "utterances.0.candidate.hypothesis",
-        "candidate.spec",
-        "reference.spec",
-        "suite.name",
-        "suite.recognizer",
-    ],
-)
-def test_a_hostile_text_stays_text(altered: Altered, page: Page, path: str) -> None:
-    changed = Page(render_html(altered({path: HOSTILE})))
-    # A hypothesis is shown word by word.
-    pieces = SHOWN.split() if "hypothesis" in path or "transcript" in path else [SHOWN]
-    assert all(piece in changed.text() for piece in pieces)
-    assert "\u202e" not in changed.text()
+def test_a_hostile_text_stays_text(altered: Altered, page: Page) -> None:
+    changes = {name: f"{HOSTILE} {place}" for place, name in enumerate(_TEXTS)}
+    changes |= {f"utterances.0.{name}": f"{name} {HOSTILE}" for name in _WORDS}
+    changes["utterances.0.reference.audio"] = "../x.wav"
+    changed = Page(render_html(altered(changes)))
+    text = changed.text()
+    assert [name for place, name in enumerate(_TEXTS) if f"{SHOWN} {place}" not in text] == []
+    assert [word for word in (*_WORDS, *SHOWN.split()) if word not in text] == []
+    assert "\u202e" not in text
     assert len(changed.named("script")) == 1
     assert changed.named("img") == []
+    assert len(changed.named("audio")) == 47
     assert not [a for _, a in changed.elements if any(name.startswith("on") for name in a)]
     assert len(changed.named("style")) == len(page.named("style"))
     assert "49" not in [text.strip() for text in changed.texts]
@@ -361,7 +342,7 @@ def test_drawing_leaves_the_users_matplotlib_alone(evaluation: Evaluation) -> No
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    plots(evaluation)
+    draw_svg("Words", partial(html._draw_words, evaluation))
     assert dict(matplotlib.rcParams) == before
 
 

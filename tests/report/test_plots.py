@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tts_compress.evaluation.blame import blame_sentence, blame_table
 from tts_compress.evaluation.result import Blame, BlamedPart, Evaluation
 from tts_compress.report import html, render_html, render_markdown
-from tts_compress.report.html import plots
+from tts_compress.report.pages import draw_svg
 from tts_compress.report.summary import terms
 
 if TYPE_CHECKING:
@@ -20,13 +21,18 @@ if TYPE_CHECKING:
     Altered = Callable[[dict[str, Any]], Evaluation]
 
 
-def drawn(evaluation: Evaluation) -> tuple[str, str, str]:
-    words, sound, cost = plots(evaluation)
-    return words.svg or "", sound.svg or "", cost.svg or ""
+def drawn(draw: Callable[[Evaluation], Any], evaluation: Evaluation) -> str:
+    return draw_svg("A picture", partial(draw, evaluation)) or ""
 
 
-def test_the_change_of_the_words_stands_beside_both_floors(evaluation: Evaluation) -> None:
-    words, _, _ = drawn(evaluation)
+@pytest.fixture(scope="module")
+def pictures(evaluation: Evaluation) -> list[str]:
+    """Return words, sound and cost as the page has them."""
+    return [picture.svg or "" for picture in html.plots(evaluation)]
+
+
+def test_the_change_of_the_words_stands_beside_both_floors(pictures: list[str]) -> None:
+    words = pictures[0]
     assert ">Compressed against reference: +0.4 points</text>" in words
     assert ">Reference, other seeds: \u22120.4 points</text>" in words
     assert ">Recognizer alone: +0.2 points</text>" in words
@@ -34,17 +40,15 @@ def test_the_change_of_the_words_stands_beside_both_floors(evaluation: Evaluatio
 
 
 def test_what_is_not_finite_is_left_out_of_a_picture(altered: Altered) -> None:
-    words, _, cost = drawn(
-        altered({"wer.interval": (math.nan, 0.1), "load.candidate.open_ms": math.inf})
-    )
+    changed = altered({"wer.interval": (math.nan, 0.1), "load.candidate.open_ms": math.inf})
+    words, cost = (drawn(draw, changed) for draw in (html._draw_words, html._draw_costs))
     assert "Compressed against reference" not in words
     assert "Recognizer alone" in words
     assert "Load time" not in cost
     assert "Size" in cost
 
 
-def test_costs_are_named_with_both_values(evaluation: Evaluation) -> None:
-    _, _, cost = drawn(evaluation)
+def test_costs_are_named_with_both_values(pictures: list[str]) -> None:
     for text in (
         "Size: 16.3 MB of 63.2 MB",
         "Latency, mean: 65.1 ms of 202 ms",
@@ -52,31 +56,33 @@ def test_costs_are_named_with_both_values(evaluation: Evaluation) -> None:
         "Memory of the model: 167.0 MB of 316.0 MB",
         "Load time: 702 ms of 640 ms",
     ):
-        assert f">{text}</text>" in cost
+        assert f">{text}</text>" in pictures[2]
 
 
-@pytest.mark.parametrize("floor", [0.0, 0.5, 50.0, math.nan])
-@pytest.mark.parametrize("distance", [0.0, 1e-9, 3.0])
+@pytest.mark.parametrize(
+    ("floor", "distance"), [(0.0, 0.0), (0.5, 3.0), (50.0, 3.0), (math.nan, 1e-9)]
+)
 def test_distances_are_drawn_with_any_floor(
     altered: Altered, floor: float, distance: float
 ) -> None:
     changes: dict[str, Any] = {
         f"utterances.{place}.log_mel_distance_db": distance for place in range(24)
     }
-    _, sound, _ = drawn(altered(changes | {"floors.other_seeds_log_mel_distance_db": floor}))
+    changes["floors.other_seeds_log_mel_distance_db"] = floor
+    sound = drawn(html._draw_distances, altered(changes))
     assert "var(--candidate)" in sound
     assert ("other seeds" in sound) == math.isfinite(floor)
 
 
-def test_a_plot_is_small_and_follows_the_width_of_the_page(evaluation: Evaluation) -> None:
-    for picture in drawn(evaluation):
+def test_a_plot_is_small_and_follows_the_width_of_the_page(pictures: list[str]) -> None:
+    for picture in pictures:
         assert len(picture) < 40_000
         assert picture.startswith('<svg role="img" aria-label="')
         assert "width=" not in picture.partition(">")[0]
 
 
 def test_a_reference_that_costs_nothing_has_no_bar(altered: Altered) -> None:
-    _, _, cost = drawn(altered({"size.reference_bytes": 0}))
+    cost = drawn(html._draw_costs, altered({"size.reference_bytes": 0}))
     assert "Size" not in cost
     assert "Memory of the model" in cost
 
@@ -92,23 +98,12 @@ def test_first_sound_and_memory_are_drawn_by_the_length_of_the_text(altered: Alt
     lengths = sorted({len(one.text) for one in found.utterances})
     assert html._first_sounds(found)[1] == [(lengths[0], 20), (55, 40), (lengths[-1], 90)]
     assert html._memories(found) == ([(40, 100.0), (62, 250.0)], [(40, 100.0)])
-    *_, first, memory = plots(found)
-    assert first.title == "First sound by length of text"
-    assert memory.title == "Memory by length of text"
-    for picture in (first, memory):
+    (first, *_, first_sound), (memory, *_, memory_of) = html._GROWTHS
+    assert first == "First sound by length of text"
+    assert memory == "Memory by length of text"
+    for picture in (drawn(first_sound, found), drawn(memory_of, found)):
         for word in ("compressed", "reference", "characters of the text"):
-            assert f">{word}</text>" in (picture.svg or "")
-
-
-def test_the_load_time_is_called_cold_only_where_it_is(altered: Altered) -> None:
-    warm = {"load.reference.warm_ms": 1.0, "load.candidate.warm_ms": 1.0}
-    for sides, name in (
-        (("reference", "candidate"), "cold"),
-        (("reference",), "fresh process"),
-        ((), "fresh process"),
-    ):
-        _, _, cost = drawn(altered(warm | {f"load.{side}.is_cold": True for side in sides}))
-        assert f"Load time, {name}: 702 ms of 640 ms" in cost
+            assert f">{word}</text>" in picture
 
 
 _SAME, _ALL = "signal.same_timing_log_mel_distance_db", "signal.log_mel_distance_db"
@@ -168,6 +163,7 @@ def test_the_outcome_is_one_sentence(blame: Blame) -> None:
     assert blame_sentence(none).startswith("No component alone does damage")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_pages_show_it(blamed: Evaluation, evaluation: Evaluation) -> None:
     page, markdown = render_html(blamed), render_markdown(blamed)
     assert '<h2 id="blame">Which part did it</h2>' in page
@@ -181,11 +177,10 @@ def test_the_pages_show_it(blamed: Evaluation, evaluation: Evaluation) -> None:
 
 
 def test_the_picture_has_a_bar_for_each_and_the_whole(blamed: Evaluation) -> None:
-    *others, drawn = plots(blamed)
+    *others, last = html.plots(blamed)
     assert len(others) == 3
-    assert drawn.svg is not None
     for text in ("dec: 0.200 dB", "enc_p: 0.044 dB", "whole model: 0.208 dB"):
-        assert f">{text}</text>" in drawn.svg
+        assert f">{text}</text>" in (last.svg or "")
 
 
 @pytest.mark.parametrize("same", [None, 0.0])
@@ -194,5 +189,5 @@ def test_no_damage_is_drawn_too(altered: Altered, blame: Blame, same: float | No
     found = altered({}).model_copy(
         update={"blame": blame.model_copy(update={"parts": (part,), "ranked_by": _ALL})}
     )
-    assert ">dec: 0.000 dB</text>" in str(plots(found)[-1].svg)
+    assert ">dec: 0.000 dB</text>" in drawn(html._draw_blame, found)
     render_markdown(found)

@@ -201,6 +201,7 @@ _SLOWER = {
 """A slower candidate whose texts, by the median of their medians, look a little faster."""
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_model_that_takes_longer_is_never_told_as_faster(altered: Altered) -> None:
     """It was: from 143 to 154 ms, "1.01 times faster", because two statistics were mixed."""
     found = altered(_SLOWER)
@@ -319,6 +320,7 @@ def test_models_that_are_not_run_alike_are_a_caution(altered: Altered) -> None:
     assert "| Compressed model | solver | 16 steps |" in render_markdown(changed)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_is_unlike_upstream_stands_above_the_figures(altered: Altered) -> None:
     settings = {UNLIKE_UPSTREAM: "dropout is off", "solver": "32 steps"}
     both = altered({"reference.settings": settings, "candidate.settings": settings})

@@ -125,14 +125,11 @@ def test_the_machine_is_a_list_for_people(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("package", ["jinja2", "matplotlib"])
-def test_without_the_packages_of_pages_the_documents_are_written(
-    tmp_path: Path, package: str
-) -> None:
+def test_without_the_packages_of_pages_the_documents_are_written(tmp_path: Path) -> None:
     """In a process of its own, as none of these modules may need them."""
-    script = f"""
+    script = """
 import sys
-sys.modules[{package!r}] = None
+sys.modules |= {"jinja2": None, "matplotlib": None}
 from pathlib import Path
 from tts_compress.errors import MissingExtraError
 from tts_compress.search.outcome import SearchResult, Sensitivity, write_result
@@ -148,7 +145,7 @@ for write, found, place in (
     try:
         write(found, place)
     except MissingExtraError as error:
-        assert {package!r} in str(error), error
+        assert "jinja2" in str(error), error
     else:
         raise AssertionError("there is a page")
 """

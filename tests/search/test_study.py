@@ -47,10 +47,6 @@ def _explore(folder: Path, *, measure: Any = _measure, **options: Any) -> list[P
     return explore(space, measure, [space.baseline()], folder, "size-1", settings)
 
 
-def _sqlite(folder: Path) -> str:
-    return f"sqlite:///{folder / 'study.db'}"
-
-
 def test_a_study_goes_on_and_is_complete(tmp_path: Path) -> None:
     first = _explore(tmp_path, trials=2)
     assert first[0].choice == _space().baseline()
@@ -110,9 +106,10 @@ def test_a_study_without_end_is_not_read(tmp_path: Path) -> None:
 
 def test_a_study_of_another_kind_is_refused(tmp_path: Path) -> None:
     """Each trial failed, and the next one was begun."""
-    optuna.create_study(storage=_sqlite(tmp_path), study_name="size-1")
+    database = f"sqlite:///{tmp_path / 'study.db'}"
+    optuna.create_study(storage=database, study_name="size-1")
     with pytest.raises(ArtifactError, match=r"'size-1' has the directions \['minimize'\]"):
-        _explore(tmp_path, storage=_sqlite(tmp_path))
+        _explore(tmp_path, storage=database)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +120,8 @@ def test_a_trial_of_another_program_is_refused(
 ) -> None:
     """It was `KeyError: 'damage'`, or Optuna's traceback of a `dynamic value space`."""
     both = ["minimize", "minimize"]
-    study = optuna.create_study(storage=_sqlite(tmp_path), study_name="size-1", directions=both)
+    storage = searching._storage(None, tmp_path)
+    study = optuna.create_study(storage=storage, study_name="size-1", directions=both)
     given = {group.name: form for group in _space().groups[:count]}
     trial = optuna.trial.create_trial(
         params=given,
@@ -133,7 +131,7 @@ def test_a_trial_of_another_program_is_refused(
     )
     study.add_trial(trial)
     with pytest.raises(ArtifactError, match="its trial 0 was not written by this search"):
-        _explore(tmp_path, storage=_sqlite(tmp_path))
+        _explore(tmp_path)
 
 
 def test_an_error_of_a_measurement_is_itself(

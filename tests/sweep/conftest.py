@@ -1,8 +1,6 @@
 """Sweeps of made-up models, in this process."""
 
-import importlib.util
 import json
-import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -11,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.evaluation.conftest import FAKE_COMMAND, load_fake
 from tests.suites import suite_text
 from tts_compress.artifact import Manifest, Source, sha256_of, with_files
 from tts_compress.evaluation import EvaluationOptions
@@ -20,8 +19,6 @@ from tts_compress.recipes.recipe import find_recipe
 from tts_compress.sweep.plan import Environment, Identity, OpenPlan, Settings, Unit
 from tts_compress.sweep.run import Outcome
 from tts_compress.sweep.work import UnitRunner
-
-_FAKE = Path(__file__).parents[1] / "evaluation" / "fake_worker.py"
 
 
 class InProcessRunner:
@@ -109,11 +106,6 @@ class _Compressed:
 @pytest.fixture
 def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have sweeps open and compress made-up models, and measure no time."""
-    spec = importlib.util.spec_from_file_location("fake_worker", _FAKE)
-    assert spec is not None
-    assert spec.loader is not None
-    fake = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(fake)
 
     def compress(model: Any, scheme: str, **_: object) -> _Compressed:
         return _Compressed(model, scheme)
@@ -125,11 +117,11 @@ def made_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = Settings.options
 
     def options(self: Settings, recognizer: str, **more: Any) -> EvaluationOptions:
-        return replace(own(self, recognizer, **more), worker=(sys.executable, str(_FAKE)))
+        return replace(own(self, recognizer, **more), worker=FAKE_COMMAND)
 
     timings = Timings(spent=((0.1,) * 5,) * 3, audio=((1.0,) * 5,) * 3)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr("tts_compress.evaluation.subject.load", fake.load)
+    monkeypatch.setattr("tts_compress.evaluation.subject.load", load_fake().load)
     monkeypatch.setattr("tts_compress.sweep.work.compress", compress)
     monkeypatch.setattr("tts_compress.sweep.work.find_recognizer", recognizer)
     monkeypatch.setattr("tts_compress.evaluation.run.find_recognizer", recognizer)

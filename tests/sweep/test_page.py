@@ -65,10 +65,10 @@ def test_the_page_links_escapes_and_is_the_same_every_time(found: SweepReport) -
     fastest = page[page.index("Fastest that passed") :]
     assert fastest.index("a/int8") < fastest.index("a/fp16"), "what failed a gate is not best"
     assert "http" not in page.replace("http-equiv", "")
+    assert not [word for word in ("DNSMOS", "Sooner", "Least memory") if word in page]
 
 
 def test_opinions_are_shown_where_they_were_measured(found: SweepReport) -> None:
-    assert "DNSMOS" not in render_page(found)
     scored = found.entries[0].model_copy(update={"dnsmos_reference": 3.1, "dnsmos_candidate": 3.0})
     page = render_page(found.model_copy(update={"entries": (scored, found.entries[1])}))
     assert "Size and opinion" in page
@@ -77,8 +77,6 @@ def test_opinions_are_shown_where_they_were_measured(found: SweepReport) -> None
 
 def test_first_sound_and_memory_are_ranked_like_size_and_speed(found: SweepReport) -> None:
     """A report of before they were measured has neither, and is never the best of them."""
-    assert "Sooner" not in render_page(found)
-    assert "Least memory" not in render_page(found)
     soon: dict[str, Any] = {"first_audio_ms": 21.0, "first_audio_ratio": 7.5, "memory_ratio": 1.5}
     little: dict[str, Any] = {
         "first_audio_ms": 90.0,
