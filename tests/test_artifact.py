@@ -312,8 +312,8 @@ def test_old_artifact_stays_when_the_last_step_fails(
     assert list(tmp_path.iterdir()) == [target]
 
 
-@pytest.mark.parametrize("name", ["out", "out[1]", "*"])
-def test_killed_run_leaves_no_target_and_the_next_one_cleans_up(tmp_path: Path, name: str) -> None:
+def test_killed_run_leaves_no_target_and_the_next_one_cleans_up(tmp_path: Path) -> None:
+    name = "out[1]*"  # no pattern
     program = f"""
 import os, signal
 from pathlib import Path
@@ -377,19 +377,11 @@ def test_devices_are_written_to_and_links_stay(tmp_path: Path) -> None:
     assert (tmp_path / "link").is_symlink()
 
 
-def test_an_output_below_a_file_is_refused_before_the_work(tmp_path: Path) -> None:
-    """`quantize` compressed for minutes before it told that it cannot write there."""
-    (tmp_path / "file").write_text("no folder")
-    for target in (tmp_path / "file" / "out", tmp_path / "file" / "a" / "out"):
-        with pytest.raises(ArtifactError, match=r"cannot write .*file' is not a directory; choose"):
-            check_replaceable(target, _MARKER, force=True)
-
-
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
         ("/proc/out", "cannot write '/proc/out': "),
-        ("/proc/version/out", "'/proc/version' is not a directory"),
+        ("/proc/version/a/out", "'/proc/version' is not a directory"),
         ("/proc", "'/proc' is a mount point, which cannot be replaced; choose a directory in it"),
         (".", "'.' is the current directory, which cannot be replaced; choose a directory in it"),
         ("x" * 300, "File name too long"),

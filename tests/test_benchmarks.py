@@ -18,8 +18,7 @@ from tts_compress.models.base import GraphModel
 _PIPER = VOICES["medium"]
 
 
-@pytest.mark.parametrize("family", ["piper", "contract"])
-@pytest.mark.parametrize("arguments", [[], ["--train"]])
+@pytest.mark.parametrize(("family", "arguments"), [("piper", []), ("contract", ["--train"])])
 def test_schemes_that_train_are_timed_only_when_asked_for(
     arguments: list[str], family: str
 ) -> None:

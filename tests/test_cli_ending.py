@@ -107,18 +107,16 @@ def test_other_ends_are_one_line_too(
     assert before == [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code"), [(["schemes"], 0), (["schemes", "--json"], 0), (["--help"], 0)]
-)
-def test_output_that_nobody_reads_is_no_error(arguments: list[str], code: int) -> None:
+@pytest.mark.parametrize("argument", ["schemes", "--help"])
+def test_output_that_nobody_reads_is_no_error(argument: str) -> None:
     """As of `tts-compress schemes | head -1`; rich made it exit code 1."""
-    command = [sys.executable, "-m", "tts_compress.cli", *arguments]
+    command = [sys.executable, "-m", "tts_compress.cli", argument]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as program:
         assert program.stdout is not None
         assert program.stderr is not None
         program.stdout.close()
         assert program.stderr.read() == b""
-    assert program.returncode == code
+    assert program.returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -168,14 +166,13 @@ def _run_steps(redirections: str, *arguments: str, encoding: str = "utf-8") -> t
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "cp1252"])
-def test_an_encoding_that_lacks_a_character_fails_nothing(encoding: str) -> None:
+def test_an_encoding_that_lacks_a_character_fails_nothing() -> None:
     """A gate that passed failed the build where standard output was no UTF-8, as in Windows' pipes.
 
     It was an internal error, when the work was done.
     """
-    assert _run_steps("", "schemes", encoding=encoding) == (0, "limit \\u2265 20\n", "")
-    code, printed, _ = _run_steps("", "schemes", "--json", encoding=encoding)
+    assert _run_steps("", "schemes", encoding="cp1252") == (0, "limit \\u2265 20\n", "")
+    code, printed, _ = _run_steps("", "schemes", "--json", encoding="ascii")
     assert code == 0
     assert json.loads(printed) == {"limit": "\u2265 20 \xe9 \U0001f600"}
 

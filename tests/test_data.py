@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import cache
 from itertools import combinations, product
 
 import pytest
@@ -60,14 +61,17 @@ def test_shipped_texts_state_their_origin() -> None:
     assert all(texts.card for texts in _SETS)
 
 
+@cache
 def _words(text: str) -> list[str]:
     """Return the words in lower case; a Chinese character is a word."""
     return _WORD.findall(text.lower())
 
 
-def _sequences(text: str) -> set[tuple[str, ...]]:
+@cache
+def _sequences(text: str) -> frozenset[tuple[str, ...]]:
     words = _words(text)
-    return {tuple(words[i : i + _SHARED_WORDS]) for i in range(len(words) - _SHARED_WORDS + 1)}
+    last = len(words) - _SHARED_WORDS
+    return frozenset(tuple(words[i : i + _SHARED_WORDS]) for i in range(last + 1))
 
 
 @pytest.mark.parametrize("family", data_names("calib/recipes"))
@@ -192,7 +196,7 @@ def _judged(suite: _Texts) -> list[str]:
 
 def _assert_disjoint(one: list[str], other: list[str]) -> None:
     assert not {tuple(_words(t)) for t in one} & {tuple(_words(t)) for t in other}
-    seen = set().union(*map(_sequences, one))
+    seen = frozenset().union(*map(_sequences, one))
     assert not [(text, seen & _sequences(text)) for text in other if seen & _sequences(text)]
 
 

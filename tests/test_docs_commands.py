@@ -18,6 +18,7 @@ import tts_compress
 from tests.docs_blocks import PAGES, ROOT, Block, read_blocks, simple_commands
 from tts_compress.cli import command_parser
 
+_PARSER = command_parser()
 _BLOCKS = [block for page in PAGES for block in read_blocks(page)]
 _REPOSITORY = "https://github.com/tts-compress/tts-compress"
 _RAW = "https://raw.githubusercontent.com/tts-compress/tts-compress"
@@ -49,7 +50,7 @@ def _check(words: list[str]) -> None:
     if program in _WRAPPERS:
         _check(words[_WRAPPERS[program] :])
     elif program == "tts-compress":
-        command_parser().parse_args(_without_variables(rest[: _redirection(rest)]))
+        _PARSER.parse_args(_without_variables(rest[: _redirection(rest)]))
     elif program == "make":
         targets = re.findall(r"(?m)^([a-z0-9-]+):", (ROOT / "Makefile").read_text())
         assert rest[0] in targets, f"make has no target {rest[0]}"
@@ -119,7 +120,7 @@ def test_toml_parses(block: Block) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_in_the_text_name_commands_and_options_that_exist(page: Path) -> None:
     text = re.sub(r"(?ms)^ *```.*?^ *```$", "", page.read_text(encoding="utf-8"))
-    (commands,) = (a.choices for a in command_parser()._actions if isinstance(a.choices, dict))
+    (commands,) = (a.choices for a in _PARSER._actions if isinstance(a.choices, dict))
     for code in re.findall(r"`(tts-compress [^`]+)`", text):
         words = shlex.split(" ".join(code.split()))[1:]
         if words[0].startswith("-") or words[0].isupper():

@@ -25,11 +25,11 @@ _COMPARED = ("opset", "layer", "contract", "suite", "unit", "storage")
 def test_mutated_input_ends_well(tmp_path: Path, kind: str) -> None:
     """Anything but an error of ours is raised."""
     refused = 0
-    for seed in range(40):
+    for seed in range(12):
         folder = tmp_path / str(seed)
         folder.mkdir()
         refused += run_case(seed, kind, folder)
-    assert 10 < refused <= 40
+    assert 3 < refused <= 12
 
 
 @pytest.mark.parametrize("kind", _COMPARED)
@@ -37,7 +37,7 @@ def test_mutated_input_ends_well(tmp_path: Path, kind: str) -> None:
 def test_results_agree_with_what_they_were_made_from(tmp_path: Path, kind: str) -> None:
     """Or the input is refused in words that blame nobody else."""
     pytest.importorskip({"layer": "transformers", "storage": "optuna"}.get(kind, "onnx"))
-    for seed in range(5):
+    for seed in range(2):
         folder = tmp_path / str(seed)
         folder.mkdir()
         run_case(seed, kind, folder)

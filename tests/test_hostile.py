@@ -80,12 +80,6 @@ def test_numbers_beyond_reason_are_refused() -> None:
             TrainingOptions(**{name: 1 << 100})  # type: ignore[arg-type]
 
 
-def test_seeds_below_zero_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    output = str(tmp_path / "report")
-    assert main(["evaluate", "demo", "demo", "--seeds=-1", "--output", output]) == 2
-    assert "seed -1 is negative" in capsys.readouterr().err
-
-
 def test_a_wav_replaces_no_other_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A model was overwritten by what it spoke."""
     path = _voice(tmp_path)

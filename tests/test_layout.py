@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -63,25 +63,59 @@ def _modules(folder: Path) -> list[Path]:
     return sorted(p for p in folder.rglob("*.py") if "__pycache__" not in p.parts)
 
 
+@dataclass(frozen=True)
+class _Facts:
+    """What a module says of itself."""
+
+    documented: bool
+    imports: frozenset[str]
+    """Full names of what it imports, wherever; `from x import y` imports x.y."""
+
+    needed: frozenset[str]
+    """Packages that are imported with it."""
+
+    bindings: tuple[tuple[int, str], ...]
+    """Lines and names of values."""
+
+    classes: tuple[str, ...]
+
+
 @cache
-def _tree(module: Path) -> ast.Module:
-    return ast.parse(module.read_text(encoding="utf-8"))
+def _facts(module: Path) -> _Facts:
+    tree = ast.parse(module.read_text(encoding="utf-8"))
+    imports, needed, bindings, classes = set[str](), set[str](), [], []
+    for node in ast.walk(tree):
+        match node:
+            case ast.ImportFrom():
+                assert node.level == 0, f"{module}: relative import"
+                names = {f"{node.module}.{alias.name}" for alias in node.names}
+            case ast.Import():
+                names = {alias.name for alias in node.names}
+            case ast.arg():
+                bindings.append((node.lineno, node.arg))
+                continue
+            case ast.Name(ctx=ast.Store()):
+                bindings.append((node.lineno, node.id))
+                continue
+            case ast.ClassDef():
+                classes.append(node.name)
+                continue
+            case _:
+                continue
+        imports |= names
+        needed |= {name.split(".")[0] for name in names if node in tree.body}
+    return _Facts(
+        documented=ast.get_docstring(tree) is not None,
+        imports=frozenset(imports),
+        needed=frozenset(needed),
+        bindings=tuple(bindings),
+        classes=tuple(classes),
+    )
 
 
 def _imported_layers(module: Path) -> set[str]:
-    found = set()
-    for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{module}: relative import"
-            # `from tts_compress import x` reaches whatever x is, so it counts as x.
-            inside = node.module == "tts_compress"
-            names = [f"tts_compress.{a.name}" for a in node.names] if inside else [str(node.module)]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        else:
-            continue
-        found |= {name.split(".")[1] for name in names if name.startswith("tts_compress.")}
-    return found
+    imports = (name.split(".") for name in _facts(module).imports)
+    return {parts[1] for parts in imports if parts[0] == "tts_compress" and len(parts) > 1}
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -180,12 +214,7 @@ def test_compression_imports_only_core_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     core = {re.split(r"[<>=\s]", line)[0] for line in project["dependencies"]}
     for module in _modules(PACKAGE / "compression"):
-        imported = set()
-        for node in _tree(module).body:
-            if isinstance(node, ast.Import):
-                imported |= {alias.name.split(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                imported.add(str(node.module).split(".")[0])
+        imported = _facts(module).needed
         if "torch" not in imported:  # modules for systems in torch are imported by need
             assert imported - sys.stdlib_module_names - {"tts_compress"} <= core, module
 
@@ -211,32 +240,23 @@ def test_modules_are_small_documented_and_named_for_something() -> None:
     for module in _modules(PACKAGE):
         assert module.read_text(encoding="utf-8").count("\n") <= 500, module
         assert module.stem not in _NAMES_OF_NOTHING, module
-        assert ast.get_docstring(_tree(module)), module
+        assert _facts(module).documented, module
 
 
 def test_values_are_called_what_they_are() -> None:
     bindings = [
-        f"{module.relative_to(PACKAGE)}:{node.lineno} {name}"
+        f"{module.relative_to(PACKAGE)}:{line} {name}"
         for module in _modules(PACKAGE)
-        for node, name in _bindings(module)
+        for line, name in _facts(module).bindings
         if name in _NAMES_OF_ANYTHING
     ]
     assert not bindings
 
 
-def _bindings(module: Path) -> Iterator[tuple[ast.Name | ast.arg, str]]:
-    for node in ast.walk(_tree(module)):
-        if isinstance(node, ast.arg):
-            yield node, node.arg
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node, node.id
-
-
 def test_a_class_name_has_one_meaning() -> None:
     places: dict[str, list[str]] = {}
     for module in _modules(PACKAGE):
-        for node in ast.walk(_tree(module)):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(str(module.relative_to(PACKAGE)))
+        for name in _facts(module).classes:
+            places.setdefault(name, []).append(str(module.relative_to(PACKAGE)))
     shared = {name: modules for name, modules in places.items() if len(modules) > 1}
     assert len(shared) <= _MOST_SHARED_CLASS_NAMES, shared

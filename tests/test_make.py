@@ -55,10 +55,8 @@ def _output(call: list[str]) -> str:
     "model",
     [
         "f5-tts:DIR?nfe_step=16&cfg_strength=2",
-        "my voices/voice.onnx",
-        "it's; a voice.onnx",
+        "it's my voices; a/voice.onnx",
         'a "voice".onnx',
-        "gpt-sovits:a/t2s.ckpt,b/sovits.pth?text_lang=en",
     ],
 )
 def test_a_model_reaches_the_commands_as_it_was_given(model: str, tmp_path: Path) -> None:
@@ -112,10 +110,13 @@ def test_outputs_may_have_any_name_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "installed"),
-    [("transformers:facebook/mms-tts-deu", "transformers-tts"), ("voice.ckpt", "torch")],
+    ("target", "model", "installed"),
+    [
+        ("quantize", "transformers:facebook/mms-tts-deu", "transformers-tts"),
+        ("quantize", "voice.ckpt", "torch"),
+        ("qat", "voice.onnx", "torch"),
+    ],
 )
-@pytest.mark.parametrize("target", ["quantize", "qat"])
 def test_a_fresh_clone_installs_what_the_model_needs(
     target: str, model: str, installed: str, tmp_path: Path
 ) -> None:
