@@ -16,8 +16,7 @@ from tts_compress.evaluation.recognizers.moonshine import open_recognizer
 from tts_compress.evaluation.suite import read_suite
 
 _EXAMPLES = Path(__file__).parents[1] / "examples"
-_SENTENCES = 66
-"""Six to learn from; the others are held out."""
+_LEARNED, _HELD_OUT = 6, 4
 _STEPS = 3
 
 pytestmark = pytest.mark.skipif(
@@ -35,9 +34,11 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(_EXAMPLES))
         folder = tmp_path_factory.mktemp("pocket_voice")
-        import_module("pocket_voice.speech").make_speech(folder, _SENTENCES)
+        import_module("pocket_voice.speech").make_speech(folder, _LEARNED + _HELD_OUT)
         torch.set_num_threads(1)
         codec = import_module("pocket_voice.codec")
+        for step in (codec, import_module("pocket_voice.language")):
+            patch.setattr(step, "HELD_OUT", _HELD_OUT)
         codec.train_codec(folder, steps=_STEPS, device="cpu", batch=2, rate=1e-3)
         codec.make_latents(folder)
         yield folder
