@@ -1,11 +1,12 @@
 """Speech, and damage of a stated size to plant in it."""
 
 from collections.abc import Callable
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.signal import istft, stft
+from scipy.signal import fftconvolve, istft, stft
 
 from tts_compress.audio import Audio
 
@@ -14,6 +15,7 @@ Plant: TypeAlias = Callable[[Audio], Audio]
 RATE = 16_000
 
 
+@cache
 def make_speech(seed: int = 0) -> Audio:
     """Return syllables of a gliding voice and of noise, with short pauses; speech enough."""
     random = np.random.default_rng(seed)
@@ -37,7 +39,7 @@ def changed(audio: Audio, samples: npt.ArrayLike) -> Audio:
 def loudest(audio: Audio) -> int:
     """Return the middle of the loudest quarter second."""
     size = audio.sample_rate // 4
-    return int(np.convolve(np.square(audio.samples), np.ones(size), "same").argmax())
+    return int(fftconvolve(np.square(audio.samples), np.ones(size), "same").argmax())
 
 
 def pinned(audio: Audio, ms: float = 20.0, level: float = 1.0) -> Audio:
@@ -111,7 +113,7 @@ def _hiss(audio: Audio) -> Audio:
 def _quiet(audio: Audio) -> int:
     """Return the middle of the quietest 20 ms within the speech."""
     size, middle = audio.sample_rate // 50, len(audio.samples) // 8
-    energy = np.convolve(np.square(audio.samples), np.ones(size), "same")
+    energy = fftconvolve(np.square(audio.samples), np.ones(size), "same")
     return middle + int(energy[middle:-middle].argmin())
 
 
@@ -126,7 +128,7 @@ def _part(audio: Audio, seconds: float) -> slice:
     """Return the loudest part of a length within the middle half."""
     count, quarter = round(seconds * audio.sample_rate), len(audio.samples) // 4
     middle = np.square(audio.samples[quarter : 3 * quarter])
-    start = quarter + int(np.convolve(middle, np.ones(count), "valid").argmax())
+    start = quarter + int(fftconvolve(middle, np.ones(count), "valid").argmax())
     return slice(start, start + count)
 
 

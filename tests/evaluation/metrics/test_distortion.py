@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _RATE = 16_000
 
 
+@cache
 def _voice(text: int, seed: int) -> Audio:
     """Return voiced syllables of some pitches with breath; the seed moves their timing."""
     random = np.random.default_rng((text, seed))
