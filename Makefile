@@ -116,7 +116,7 @@ check: $(VENV)/.developer  ## lint, formatting, types (the first time after `ins
 	$(VENV)/bin/mypy
 
 test: $(VENV)/.developer  ## the fast tests, 7 minutes on two cores of a Zen 3 (the first time after `install`)
-	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors"
+	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors" --durations 10 --durations-min 4
 
 test-slow: $(VENV)/.developer  ## the tests that take more than about a second and a half
 	$(call PYTEST,$(VENV)) --dist loadfile --no-loadscope-reorder -m slow --ignore tests/web

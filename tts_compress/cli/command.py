@@ -282,7 +282,11 @@ def prompted(model: ModelT, options: Namespace) -> ModelT:
 
 
 def streaming(model: Model) -> OnnxVoice:
-    """Return a model that can speak chunk by chunk."""
+    """Return a model that can speak chunk by chunk.
+
+    Raises:
+        ModelError: It cannot: it is no voice of ONNX graphs.
+    """
     from tts_compress.models.onnx_voice import OnnxVoice
 
     if not isinstance(model, OnnxVoice):

@@ -83,7 +83,8 @@ COLUMNS = (
 def find_blame(run: Run) -> Blame:
     """Have the reference speak with one compressed component at a time, and compare.
 
-    The run is the finished evaluation of the whole candidate.
+    Args:
+        run: The finished evaluation of the whole candidate.
 
     Raises:
         ModelError: The candidate has no manifest, or its components cannot be parted.

@@ -43,7 +43,10 @@ def certain_change(before: Estimate, now: Estimate, *, upwards: bool) -> float:
     Medicine 27, 2008), as if they were independent. Two evaluations of the same texts resemble
     each other, so it is rather too wide: 95 % is the least.
 
-    Upwards, a rise is bounded from below; else a fall from above.
+    Args:
+        before: The figure of the earlier report.
+        now: That of the report which is judged.
+        upwards: Bound a rise from below; else a fall from above.
     """
     difference = now.value - before.value
     if upwards:
@@ -107,7 +110,9 @@ class Gate(Config):
     ) -> float | None:
         """Return the value to compare with the limit, or None where it is not a finite number.
 
-        A change is measured from the earlier report.
+        Args:
+            document: The report.
+            before: The earlier report that a change is measured from.
         """
         if self.kind == "change":
             now, then = self._estimate(document), self._estimate(before or {})
@@ -236,7 +241,11 @@ def gate(
 
     The gates are gone through, not the document: what is missing from it fails. So do gates whose
     metric is in doubt, such as those on words where the reference itself is not understood.
-    Gates of kind `change` compare with the earlier evaluation.
+
+    Args:
+        document: The evaluation.
+        gates: The limits.
+        before: The earlier evaluation that gates of kind `change` compare with.
 
     Raises:
         EvaluationError: A gate needs the earlier evaluation and there is none, or the two do not

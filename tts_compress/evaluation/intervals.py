@@ -190,12 +190,19 @@ def loss_bounds(differences: _Numbers, tokens: _Numbers, seeds: float) -> npt.ND
 
 
 def _reweighted(
-    differences: _Numbers, tokens: _Numbers, draw: Callable[[int], npt.NDArray[np.float64]]
+    differences: _Numbers,
+    tokens: _Numbers,
+    draw: Callable[[int], npt.NDArray[np.float64]],
 ) -> npt.NDArray[np.float64]:
     """Return sum(differences) / sum(tokens) with each of `RESAMPLES` drawn weights of blocks.
 
-    Differences and tokens have shape `[N, B]`, so many rows of weights `[rows, B]`, and the
-    result `[N, RESAMPLES]`.
+    Args:
+        differences: Shape `[N, B]`.
+        tokens: Likewise.
+        draw: Returns so many rows of weights, shape `[rows, B]`.
+
+    Returns:
+        Shape `[N, RESAMPLES]`.
     """
     comparisons, blocks = tokens.shape
     deltas = np.empty((comparisons, RESAMPLES))
@@ -254,6 +261,13 @@ def rate_bound(hits: Sequence[bool], texts: Sequence[Hashable]) -> float:
     """Return the exact one-sided bound from above: 4.1 % where none of 72 utterances has the event.
 
     The rate is below it with a probability of 95 % at least.
+
+    Args:
+        hits: True for each utterance with the event; one or more.
+        texts: The text of each.
+
+    Raises:
+        MissingExtraError: scipy is not installed.
     """
     rate, size = sum(hits) / len(hits), effective_size(hits, texts)
     return exact_interval(size * rate, size * (1.0 - rate), 0.9)[1]
@@ -288,7 +302,10 @@ def paired_test(reference: Sequence[bool], candidate: Sequence[bool]) -> float:
     proportions", Psychometrika 12, 1947: of the utterances that only one model has the event in,
     each is as likely to be either's. Two-sided; 1.0 where the models do not differ.
 
-    Utterances count as independent: where several seeds of a text are spoken, give each text once.
+    Args:
+        reference: True for each utterance in which the reference has the event.
+        candidate: The same for the candidate. Utterances count as independent: where several seeds
+            of a text are spoken, give each text once.
     """
     unequal = [bool(b) for b, a in zip(reference, candidate, strict=True) if bool(a) != bool(b)]
     fewer = min(sum(unequal), len(unequal) - sum(unequal))

@@ -144,7 +144,11 @@ class ListeningOutcome(Record):
 
 
 def read_answers(path: Path) -> ListenerAnswers:
-    """Return what a listener saved."""
+    """Return what a listener saved.
+
+    Raises:
+        EvaluationError: The file cannot be read, or is no such file.
+    """
     with raising(EvaluationError, f"cannot read '{path}'"):
         content = read_json(path, _MOST_BYTES)
     try:
@@ -219,7 +223,8 @@ def share_interval(counts: Iterable[tuple[int, int]]) -> tuple[float, float]:
     Listeners differ: the trials of several count as so many independent ones as have the variance
     between listeners (Korn and Graubard, as in `rates`), and no more than there are.
 
-    The counts are right answers and trials of each listener.
+    Args:
+        counts: Right answers and trials of each listener.
     """
     from scipy.special import stdtrit
 

@@ -244,7 +244,11 @@ def ratio_row(
 ) -> Row:
     """Return the row of a cost, where less is better.
 
-    The words are for less and for more, such as `smaller` and `larger`.
+    Args:
+        label: Its name.
+        values: Reference and candidate.
+        show: Formats a value.
+        words: For less and for more, such as `smaller` and `larger`.
     """
     ratio = _ratio(*values)
     return Row(
@@ -277,7 +281,13 @@ class Paired(Record):
 def compare_pairs(run: Any, before: npt.ArrayLike, after: npt.ArrayLike) -> Paired | None:
     """Return the comparison of a figure of each pair; of those where both are finite.
 
-    The blocks of a `Run` say which texts belong together. None where nothing is finite.
+    Args:
+        run: A `Run`, whose blocks say which texts belong together.
+        before: The reference's figures, shape `[pairs]`.
+        after: The candidate's, likewise.
+
+    Returns:
+        The comparison; None where nothing is finite.
     """
     left, right = np.asarray(before, np.float64), np.asarray(after, np.float64)
     finite = np.isfinite(left) & np.isfinite(right)

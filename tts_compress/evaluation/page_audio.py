@@ -61,9 +61,13 @@ def encode_pairs(
     audios: Mapping[str, Path],
     options: EvaluationOptions,
 ) -> dict[tuple[int, int], Pair[bytes]]:
-    """Return Ogg files by index and seed, as many as fit into a page.
+    """Return Ogg files by index and seed, as many as fit into a page; none where Opus is missing.
 
-    There are none where Opus is missing.
+    Args:
+        evaluation: The finished evaluation, by which utterances are chosen.
+        pairs: The hashes of each utterance's audio.
+        audios: WAV files by hash.
+        options: Gives the number of threads, and is told the progress.
     """
     import soundfile
 
@@ -150,8 +154,10 @@ def make_test(
 
     None, and a warning, where no pair can be compared.
 
-    Its identity is of the hashes of origin: the models and the suite. The other seeds of a text are
-    heard where texts are few.
+    Args:
+        origin: Hashes of the models and of the suite.
+        pairs: What was spoken. The other seeds of a text are heard where texts are few.
+        audios: WAV files by hash.
     """
     texts = list({pair.index: pair for pair in reversed(pairs)}.values())
     asked = texts if len(texts) >= _MOST_PAIRS else pairs

@@ -164,6 +164,10 @@ class Side:
         """Yield each audio as soon as it is spoken, what is spoken already from the store.
 
         With it come its role in a pair, and the place of its text and seed in the suite's order.
+
+        Raises:
+            TextError: A text cannot be spoken.
+            EvaluationError: The model's process failed.
         """
         jobs = suite_jobs(self.model, self.suite, 0, self.texts)
         if self.role == "reference":
@@ -211,7 +215,12 @@ def fill_store(
     store: Store,
     options: EvaluationOptions,
 ) -> None:
-    """Speak and analyse what an evaluation needs of one model; what is there is not repeated."""
+    """Speak and analyse what an evaluation needs of one model; what is there is not repeated.
+
+    Raises:
+        TextError: A text cannot be spoken.
+        EvaluationError: A process failed.
+    """
     spoken = list(side.speak(store, options))
     heard = [
         (piece.audio, store.wav_path(piece))
@@ -237,7 +246,10 @@ def fill_store(
 class AudioPairs:
     """Pairs of utterances, as their audio comes.
 
-    The folder of a report, where there is one, gets a copy of the audio in `wav/`.
+    Args:
+        suite: The texts and seeds.
+        store: Takes the audio.
+        keep_in: Folder of the report, which gets a copy of the audio in `wav/`.
     """
 
     def __init__(self, suite: Suite, store: Store, keep_in: Path | None = None) -> None:
@@ -258,7 +270,11 @@ class AudioPairs:
     ) -> Iterator[tuple[str, Path]]:
         """Make the pair of a text and seed; yield its inaudibly changed copy, of the first seed.
 
-        The position is that of text and seed in the suite's order; audio and hashes are by role.
+        Args:
+            position: Place of text and seed in the suite's order.
+            audios: Audio by role.
+            hashes: Its hashes.
+            speaker: The voice's speaker, if it has several.
         """
         index, turn = divmod(position, len(self.suite.seeds))
         text, seed = self.suite.utterances[index], self.suite.seeds[turn]
@@ -308,6 +324,11 @@ def speak_pairs(
 
     One model after the other: two may not fit into memory beside the rest.
 
+    Args:
+        models: Reference and candidate.
+        pairs: Takes the pairs.
+        options: Settings of the worker processes.
+
     Yields:
         The hash of an audio's samples, and its WAV file.
 
@@ -338,9 +359,13 @@ def speak_pairs(
 def suite_jobs(
     model: Subject, suite: Suite, shift: int, texts: Iterable[int]
 ) -> list[SynthesisJob]:
-    """Return a model's jobs for texts at some places of a suite, text by text and seed by seed.
+    """Return a model's jobs, text by text and seed by seed.
 
-    The shift is added to every seed.
+    Args:
+        model: The model.
+        suite: The texts and seeds.
+        shift: Added to every seed.
+        texts: Places of the texts in the suite.
     """
     return [
         SynthesisJob(

@@ -138,7 +138,8 @@ def borrow(
 class KeptWorkers:
     """Processes that stay open when their user is done with them; a context manager.
 
-    So many idle ones stay; the one that was used longest ago is ended first.
+    Args:
+        most: Number of idle ones that stay; the one that was used longest ago is ended first.
     """
 
     def __init__(self, most: int = 4) -> None:

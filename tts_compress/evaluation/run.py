@@ -262,7 +262,13 @@ def judge(
 ) -> tuple[Run, Evaluation]:
     """Return everything that two sides' audio shows; work that is in the store is not repeated.
 
-    Recordings have no models, and thus no cost and no tokens.
+    Args:
+        pairs: Pairs of the audio.
+        spoken: Makes them, and yields what is to be recognized.
+        sides: What spoke it, for the report.
+        recognizer: Transcribes it.
+        options: Settings of the run.
+        models: Reference and candidate; None for recordings, which have no cost and no tokens.
     """
     if models is not None and options.port is not None:
         raise EvaluationError(

@@ -39,7 +39,12 @@ def synthesize(
 ) -> Iterator[Synthesis]:
     """Have a model speak the jobs that are not in the store yet; yield all in order.
 
-    The model is not started if there is nothing to do.
+    Args:
+        store: Takes the audio.
+        model: The model; it is not started if there is nothing to do.
+        jobs: Texts and seeds.
+        options: Settings of the worker processes.
+        stage: Name of this stage in the progress.
 
     Raises:
         TextError: A text cannot be spoken.
@@ -181,7 +186,10 @@ def _rehearse(
 ) -> tuple[list[str], tuple[tuple[int, int], ...]]:
     """Return the modules that opening a model and speaking import, and how its memory grows.
 
-    The shortest text comes first.
+    Args:
+        model: The model.
+        texts: Texts, the shortest first.
+        options: Settings of the process.
     """
     with model.start(replace(options, kept=None)) as worker:
         worker.ask("open_runtime", threads=options.threads, warm=True)
@@ -204,8 +212,13 @@ def _time_fresh(
 ) -> tuple[float, list[_Round]]:
     """Open both models in fresh processes and have them speak each text in turns.
 
-    The last and longest text warms up, and takes the most memory. Swapped, the candidate begins;
-    warm, the models' files stay in the system's cache.
+    Args:
+        models: Reference and candidate.
+        modules: What each imports before it is opened.
+        texts: Texts; the last and longest warms up, and takes the most memory.
+        options: Settings of the processes.
+        swapped: The candidate begins.
+        warm: The models' files stay in the system's cache.
 
     Returns:
         The seconds until both were open and had warmed up, and what they gave, the reference first.
@@ -244,7 +257,11 @@ def _start(
 ) -> list[Worker]:
     """Start a process of each model, all at the same time, until a stack is unwound.
 
-    Each imports its modules; none is kept.
+    Args:
+        stack: Ends them.
+        models: Models.
+        modules: What each imports.
+        options: Settings of the processes; none is kept.
     """
 
     def start(model: Subject, names: list[str]) -> Worker:
@@ -280,7 +297,11 @@ def time_pair(
     texts: Sequence[str],
     options: EvaluationOptions,
 ) -> None:
-    """Time reference and candidate, and leave the result in the store."""
+    """Time reference and candidate, and leave the result in the store.
+
+    Raises:
+        EvaluationError: A model's process failed, or spoke no sound at all.
+    """
     before, after = time_models(models, texts, options)
     timed = TimedModels(
         models=_pair(models),

@@ -259,7 +259,11 @@ class Analyzer:
         return "recognize" if self.kind == "recognizer" else f"measure {self.spec}"
 
     def start(self, options: EvaluationOptions) -> AbstractContextManager[Worker]:
-        """Give a process with it until the block ends."""
+        """Give a process with it until the block ends.
+
+        Raises:
+            EvaluationError: It does not start.
+        """
         key = (self.kind, self.spec, self.setting, options.worker)
         start = partial(Worker, self.kind, self.spec, options, setting=self.setting)
         return borrow(options.kept, key, start)
@@ -295,7 +299,11 @@ def find_analyzer(measure: Measure, options: EvaluationOptions) -> Analyzer | No
 
 
 def find_analyzers(options: EvaluationOptions) -> dict[Measure, Analyzer]:
-    """Return the measures that are to be done."""
+    """Return the measures that are to be done.
+
+    Raises:
+        EvaluationError: As of `find_analyzer`.
+    """
     pairs = ((measure, find_analyzer(measure, options)) for measure in find_measures().values())
     return {measure: analyzer for measure, analyzer in pairs if analyzer is not None}
 
@@ -311,8 +319,16 @@ def analyze(
 ) -> dict[str, Any]:
     """Have the audio analysed that is not yet, while more of it is still being made.
 
-    Each audio, a hash of samples and a WAV file, is analysed as soon as it comes; the values are by
-    hash. The analyzer is not started if there is nothing to do.
+    Args:
+        store: Takes the values.
+        analyzer: The recognizer or measure; it is not started if there is nothing to do.
+        audios: Hashes of samples, and WAV files; each is analysed as soon as it comes.
+        options: Settings of the worker processes.
+        total: Number of audios that will come.
+        stage: Name of this stage in the progress, in place of the analyzer's.
+
+    Returns:
+        The value of each audio by its hash: the hypothesis of a recognizer.
 
     Raises:
         EvaluationError: A process failed.

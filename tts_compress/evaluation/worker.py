@@ -235,7 +235,12 @@ class _GraphHost:
 
 
 class _AnalysisHost:
-    """Serves the requests to a recognizer, or to the measure of a metric."""
+    """Serves the requests to a recognizer, or to the measure of a metric.
+
+    Args:
+        analysis: Returns the value of an audio, such as its transcript.
+        recognizer: The recognizer, if it is one.
+    """
 
     def __init__(self, analysis: Callable[[Audio], Any], recognizer: Any = None) -> None:
         self._analysis = analysis
@@ -274,7 +279,8 @@ _HOSTS: Mapping[str, Callable[..., object]] = {
 def main(arguments: list[str]) -> None:
     """Serve requests until standard input ends.
 
-    The arguments are those of this module's text.
+    Args:
+        arguments: As in this module's text.
     """
     kind, *content = arguments
     serve(lambda: _HOSTS[kind](*content))

@@ -54,6 +54,11 @@ def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = P
         spec: As for `load`, or `onnx:` and the path of a graph of any kind, or an artifact of one.
         bare: An `.onnx` that no family recognizes is a bare graph too.
         execution: The place where it computes.
+
+    Raises:
+        ModelError: There is no such model, or it is not what the spec states.
+        ArtifactError: An artifact was altered after it was saved.
+        MissingExtraError: An optional package is needed to read it.
     """
     if not isinstance(spec, str | PathLike):
         kind = spec.__name__ if isinstance(spec, type) else type(spec).__name__
@@ -64,10 +69,7 @@ def open_model(spec: str | Path, *, bare: bool = False, execution: Execution = P
     text = str(spec)
     try:
         family, location, manifest = _resolve(text, bare=bare)
-        try:  # the family's code, which is imported only now
-            model: Any = resolve_name(family.opener)(location, text, manifest)
-        except ImportError as error:
-            raise family.missing(error) from error
+        model: Any = _open(family, location, text, manifest)
     except (OSError, UnicodeError) as error:
         raise ModelError(
             f"cannot load {text[:80]!r}: {error}; accepted: {accepted_specs()}"
@@ -109,6 +111,15 @@ def _resolve(spec: str, *, bare: bool) -> tuple[Family, str, Manifest | None]:
         if family is None or not named or manifest is not None:
             family = _recognize(location, spec, manifest, bare=bare)
     return family, location, manifest
+
+
+def _open(family: Family, location: str, spec: str, manifest: Manifest | None) -> Model:
+    """Open a model with the code of its family, which is imported only now."""
+    try:
+        model: Model = resolve_name(family.opener)(location, spec, manifest)
+    except ImportError as error:
+        raise family.missing(error) from error
+    return model
 
 
 def _manifest_of(path: Path) -> Manifest | None:

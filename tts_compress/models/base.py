@@ -401,7 +401,11 @@ class GraphModel(TTSModel, OnnxGraph, Protocol):
 
 
 def check_encodable(text: str) -> None:
-    """Refuse a text that phonemizers and tokenizers written in C cannot take."""
+    """Refuse a text that phonemizers and tokenizers written in C cannot take.
+
+    Raises:
+        TextError: The text holds null characters or halves of surrogate pairs.
+    """
     if "\0" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise TextError(
             f"{text[:40]!r} holds null characters or halves of surrogate pairs; give plain text"
@@ -409,7 +413,11 @@ def check_encodable(text: str) -> None:
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that has nothing to speak, or cannot be encoded."""
+    """Refuse a text that has nothing to speak, or cannot be encoded.
+
+    Raises:
+        TextError: It has none, or cannot.
+    """
     check_encodable(text)
     if not any(character.isalnum() for character in text):
         raise TextError(f"nothing to speak in {text[:40]!r}; give a text with words")

@@ -34,7 +34,13 @@ class Checkout:
         return _commit(self.root / ".git")
 
     def load(self, name: str) -> Any:
-        """Return one of its modules; refuse code that is not the system's, or a second clone's."""
+        """Return one of its modules.
+
+        Raises:
+            ModelError: Another clone was imported into this process before, or the code is not
+                that of the system.
+            MissingExtraError: A package that it imports is not installed.
+        """
         self._check_process()
         try:
             with self.running():

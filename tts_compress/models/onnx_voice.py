@@ -43,7 +43,11 @@ from tts_compress.onnx.stages import StagedGraph
 class OnnxVoice(OnnxModel):
     """One graph or several that speak by their contract, from files or compressed in memory.
 
-    Args as of `OnnxModel`, of the first graph; the files that its contract names lie beside it.
+    Args:
+        path: The `.onnx` file of the first graph; the files that its contract names lie beside it.
+        spec: Spec by which the user named the voice.
+        manifest: Record of its compression; None for an original.
+        held: The first graph, where it is in memory only.
     """
 
     family = "contract"
@@ -161,7 +165,11 @@ class OnnxVoice(OnnxModel):
         self.caller.speak(self._run, call, lambda n, v: heard[n](v) if n in heard else None)
 
     def cut(self, *, fed: bool = False) -> StagedGraph:
-        """Return the graph that makes the sound, cut in time; with `fed`, noise is an input."""
+        """Return the graph that makes the sound, cut in time; with `fed`, noise is an input.
+
+        Raises:
+            ModelError: Most of it is not local in time; the operator is named.
+        """
         name, part = [*self.parts.items()][-1]
         model = feed_noise(self.graph(name)) if fed else self.graph(name)
         calls = self.two_calls(name)

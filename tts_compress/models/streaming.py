@@ -205,7 +205,13 @@ MOST_S = 1.15
 def cut_part(
     part: Part, model: onnx.ModelProto, calls: Sequence[Feeds], *, original: bool
 ) -> StagedGraph:
-    """Return the graph of a voice that makes its sound, cut in time; Args as of `prepare_part`."""
+    """Return the graph of a voice that makes its sound, cut in time.
+
+    Args as of `prepare_part`.
+
+    Raises:
+        ModelError: Most of the graph is not local in time.
+    """
     if not original:  # a scheme may have left masks
         model = _without_neutral(copy_model(model))
     return cut_graph(*prepare_part(part, model, calls, original=original), part.spec)
@@ -222,6 +228,9 @@ def prepare_part(
         calls: Inputs of two calls of different lengths.
         original: Nothing was compressed: what changes nothing is dropped first. Masks, which are
             of ones where one text is spoken at a time, would be read throughout.
+
+    Raises:
+        ModelError: It runs in a loop.
     """
     if part.table.repeat > 1 or part.table.loop is not None:
         raise ModelError(f"'{part.spec}' runs in a loop, so its sound is there at the end only")
@@ -385,6 +394,9 @@ def open_stages(
         path: The file that `export --stream` wrote.
         threads: Threads of a player within an operator; None feeds noise.
         opened: Opens a graph, as `open_session` does.
+
+    Raises:
+        ModelError: The file is not one of these.
     """
     with model_errors(f"'{path}' holds no stages; export the voice again with --stream"):
         content = read_json(path)

@@ -38,7 +38,11 @@ def render_html(evaluation: Evaluation) -> str:
 
 
 def render_document(function: str, document: Document) -> str:
-    """Return the page of a document by a function, `MODULE:NAME`, that is imported only now."""
+    """Return the page of a document by a function, `MODULE:NAME`, that is imported only now.
+
+    Raises:
+        MissingExtraError: A package of its module is not installed.
+    """
     with needing("evaluate"):
         render: Callable[[Document], str] = resolve_name(function)
     return render(document)

@@ -79,7 +79,11 @@ def write_card(directory: Path, facts: CardFacts, *, force: bool = False) -> Pat
 
 
 def render_card(manifest: Manifest, facts: CardFacts) -> str:
-    """Return the card."""
+    """Return the card.
+
+    Raises:
+        EvaluationError: The report is of another model.
+    """
     if facts.report is not None:
         _refuse_foreign_report(manifest, facts.report)
     named = _HUB_NAME.fullmatch(manifest.source.spec)

@@ -117,7 +117,10 @@ def _worst(evaluation: Evaluation) -> str:
 def table(align: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; its cells are escaped, long ones are cut.
 
-    The alignment is `l` or `r` for each column.
+    Args:
+        align: `l` or `r` for each column.
+        header: Titles of the columns.
+        rows: Texts of the cells.
     """
     rule = "|".join({"l": " :-- ", "r": " --: "}[side] for side in align)
     lines = [f"| {' | '.join(header)} |", f"|{rule}|"]

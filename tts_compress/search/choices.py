@@ -63,8 +63,10 @@ class Format:
 def find_formats(family: str, names: Sequence[str] = ()) -> tuple[Format, ...]:
     """Return the formats that a family's recipes use, those of the most bits first.
 
-    By default all but those whose arithmetic a CPU lacks, and `bfloat16`, which is as large as
-    `float16` and coarser.
+    Args:
+        family: The model's family.
+        names: The formats to return. By default all but those whose arithmetic a CPU lacks, and
+            `bfloat16`, which is as large as `float16` and coarser.
     """
     formats: dict[str, Format] = {}
     for scheme in schemes_of(family):

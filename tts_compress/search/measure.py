@@ -196,8 +196,11 @@ def open_cost(
 ) -> Cost:
     """Return the function that measures a converted graph.
 
-    Feeds are the inputs of each text, with fed noise. Where graphs are `in_chunks`, they make their
-    sound in chunks once they are artifacts.
+    Args:
+        objective: The cost.
+        voice: The original, of one graph.
+        feeds: Inputs of the graph for each text, with fed noise.
+        in_chunks: Graphs make their sound in chunks once they are artifacts.
     """
     if objective == "size":
         return lambda graph: float(len(graph.SerializeToString()))

@@ -47,8 +47,13 @@ being measured: 3 % of its whole damage."""
 def short_texts(model: TTSModel, recipe: Recipe, chosen: str | None, count: int) -> tuple[str, ...]:
     """Return the shortest texts of a calibration set from a sentence's length on.
 
-    They are never those of a suite, so that what is found on them is judged on others. The set is
-    the chosen one, or else the recipe's, in the model's language where several are shipped.
+    They are never those of a suite, so that what is found on them is judged on others.
+
+    Args:
+        model: Its language decides between the shipped sets.
+        recipe: Its calibration table names the set.
+        chosen: A set in the place of the recipe's.
+        count: Number of texts; fewer where the set is smaller.
     """
     settings = recipe.calibration or Calibration(set="en")
     whole = settings.model_copy(update={"utterances": 10_000})
@@ -91,7 +96,9 @@ class _Stored(Record, Generic[_ValueT]):
 
 
 def find_sensitivity(
-    model: Model | str | Path, output: Path | str, options: SensitivityOptions | None = None
+    model: Model | str | Path,
+    output: Path | str,
+    options: SensitivityOptions | None = None,
 ) -> Sensitivity:
     """Measure each group of layers of a voice alone in each format.
 
@@ -273,7 +280,10 @@ class Experiment:
         return measured
 
     def _stored(
-        self, kind: type[_Stored[_ValueT]], stated: dict[str, Any], measure: Callable[[], _ValueT]
+        self,
+        kind: type[_Stored[_ValueT]],
+        stated: dict[str, Any],
+        measure: Callable[[], _ValueT],
     ) -> _ValueT:
         """Return a value from its file; if there is none, measure it and write one."""
         made_from = self._made_from | stated

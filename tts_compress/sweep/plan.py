@@ -351,7 +351,12 @@ def share_of(units: Sequence[Unit], number: int, count: int) -> list[Unit]:
 
     A chain is all units that need the same compressed model; each shard of a reference is a chain
     of its own. The longest chains are dealt first, each to the share with the fewest units so far.
-    Reports are in none: they need chains of several shares. Shares are numbered from 1.
+    Reports are in none: they need chains of several shares.
+
+    Args:
+        units: All units, in the order of the plan.
+        number: Number of the share, from 1.
+        count: Number of shares.
     """
     chains: dict[tuple[str, str, int | None], list[Unit]] = {}
     for unit in units:

@@ -129,7 +129,13 @@ class UnitProcess:
 
 
 class LocalPool:
-    """Threads, each with a process that keeps its models from one chain to the next."""
+    """Threads, each with a process that keeps its models from one chain to the next.
+
+    Args:
+        plan: The plan, as JSON.
+        workers: Number of chains at a time.
+        whole_nodes: Do a single one at a time.
+    """
 
     def __init__(self, plan: str, workers: int, *, whole_nodes: bool = False) -> None:
         self.workers = 1 if whole_nodes else workers

@@ -132,3 +132,31 @@ def test_speaking_says_nothing_on_standard_error(
     printed = capfd.readouterr()
     assert not printed.out
     assert not printed.err
+
+
+@pytest.mark.slow
+def test_a_broken_package_is_replaced_as_a_whole(tmp_path: Any) -> None:
+    """Its dependencies are compiled for other versions of torch; the linker's error is no import's.
+
+    Modules of it that were loaded before the error must not be found beside the stand-in.
+    """
+    pytest.importorskip("torch")
+    package = tmp_path / "audiotools"
+    package.mkdir()
+    (package / "__init__.py").write_text(
+        "from . import early\nraise OSError('libc10_cuda.so: cannot open shared object')\n"
+    )
+    (package / "early.py").write_text("")
+    script = (
+        "import sys\n"
+        "from tts_compress.models.stand_ins import offer_audiotools\n"
+        "offer_audiotools()\n"
+        "import audiotools\n"
+        "assert audiotools.ml.BaseModel\n"
+        "assert 'audiotools.early' not in sys.modules\n"
+    )
+    command = [sys.executable, "-c", script]
+    run = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)}
+    )
+    assert run.returncode == 0, run.stderr

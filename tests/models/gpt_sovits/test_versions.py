@@ -86,3 +86,21 @@ def test_other_first_bytes_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "a.pth").write_bytes(content)
     with pytest.raises(ModelError, match=r"a\.pth' begins with .*; a SoVITS model with one of"):
         read_mark(tmp_path / "a.pth")
+
+
+@pytest.mark.parametrize(
+    ("header", "version", "is_lora"),
+    [
+        (b"PK", None, False),
+        (b"00", "v1", False),
+        (b"01", "v2", False),
+        (b"02", "v3", False),
+        (b"03", "v3", True),
+        (b"04", "v4", True),
+        (b"05", "v2Pro", False),
+        (b"06", "v2ProPlus", False),
+    ],
+)
+def test_marks(tmp_path: Path, header: bytes, version: str | None, *, is_lora: bool) -> None:
+    (tmp_path / "a.pth").write_bytes(header + b"\x03\x04")
+    assert read_mark(tmp_path / "a.pth") == (version, is_lora)

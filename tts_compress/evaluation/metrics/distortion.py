@@ -110,7 +110,9 @@ class Distortion(Record):
 def summarize(distances: Sequence[Distances], texts: Sequence[int]) -> Distortion | None:
     """Return the distortion over utterances; None where mu-law adds nothing to compare with.
 
-    Texts are resampled, each with all its seeds.
+    Args:
+        distances: Distances of each utterance.
+        texts: The text of each: texts are resampled, each with all its seeds.
     """
     added = np.array([row.candidate - row.reference for row in distances])
     share = _share(added, distances, texts)

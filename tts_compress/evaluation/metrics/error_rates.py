@@ -75,15 +75,17 @@ class ErrorRate(Paired):
             return misheard(self.reference)
         if self.interval is None:
             return "too few texts to say if that is chance"
-        excluded = ""
-        if self.bound is not None:
-            excluded = f", and no loss above {100 * self.bound:.1f} points"
         return {
-            "same": f"no difference that this suite can show{excluded}",
+            "same": f"no difference that this suite can show{self._excluded}",
             "worse": "a real loss: the whole interval is above zero",
             "better": "a real gain: the whole interval is below zero",
             "unknown": "not measured",
         }[self.trend]
+
+    @property
+    def _excluded(self) -> str:
+        """The loss that is not there, rare ones included."""
+        return "" if self.bound is None else f", and no loss above {100 * self.bound:.1f} points"
 
 
 class Baselines(Record):
@@ -118,7 +120,11 @@ class Edits(NamedTuple):
 def count_edits(transcript: str, hypothesis: str, unit: Unit, *, spaced: bool = True) -> Edits:
     """Return the edits of one utterance; both sides are normalised already.
 
-    Spaces are characters, but where each character was made a word of its own.
+    Args:
+        transcript: The words to be understood.
+        hypothesis: The words that were.
+        unit: Words or characters.
+        spaced: Spaces are characters; not where each character was made a word of its own.
 
     Raises:
         EvaluationError: The transcript has no words; its rate would be a division by zero.
@@ -141,7 +147,11 @@ def count_edits(transcript: str, hypothesis: str, unit: Unit, *, spaced: bool = 
 
 
 def summarize_edits(edits: Sequence[Edits]) -> RateCounts:
-    """Return the corpus-level rate."""
+    """Return the corpus-level rate.
+
+    Raises:
+        EvaluationError: There are no utterances.
+    """
     if not edits:
         raise EvaluationError("no utterances to compute an error rate from")
     total = Edits(*(sum(counts) for counts in zip(*edits, strict=True)))
@@ -162,7 +172,11 @@ def compare_rates(
 
     Texts are resampled, each with all its seeds: renderings of one text share its difficulty, and
     treating them as independent would make the interval too narrow.
-    Both have the edits of the same utterances; the blocks are their texts.
+
+    Args:
+        reference: Edits of each utterance of the reference.
+        candidate: Edits of the same utterances of the candidate.
+        blocks: The text that each utterance speaks.
 
     Raises:
         EvaluationError: There are no utterances.

@@ -370,6 +370,9 @@ def answer_columns(reading: Reading) -> Answers:
 def compare_answers(texts: Iterable[tuple[Answers, Answers]]) -> LatentForcing:
     """Return the difference of two models' answers to the same latents.
 
+    Args:
+        texts: For each text, the answers of reference and candidate.
+
     Raises:
         EvaluationError: The shapes differ, there are none, or answers are not finite.
     """
