@@ -107,7 +107,7 @@ def test_any_wrong_value_is_our_own_error(
             assert voice.describe()
             assert voice.sample_rate > 0
             for call in voice.caller.calls("Hello.", 0, None, Prompt()):
-                assert next(voice.caller.rounds(lambda *_: pytest.fail(), call, [0])).feeds
+                assert next(voice.caller.rounds(lambda *_: pytest.fail("it ran"), call, [0])).feeds
 
 
 def test_whole_numbers_may_be_written_with_a_point(
