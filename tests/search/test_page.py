@@ -145,7 +145,7 @@ for write, found, place in (
     try:
         write(found, place)
     except MissingExtraError as error:
-        assert "jinja2" in str(error), error
+        assert "install 'tts-compress[evaluate]'" in str(error), error
     else:
         raise AssertionError("there is a page")
 """
