@@ -226,7 +226,8 @@ def _heard(sounds: list[npt.NDArray[np.float64]], rate: int) -> dict[str, Any] |
     length = len(sounds[0])
     if any(len(sound) != length for sound in sounds) or length < count * _HOP:
         return None
-    energy = np.convolve(np.square(sounds[0]), np.ones(count * _HOP), "valid")
+    sums = np.concatenate(([0.0], np.cumsum(np.square(sounds[0]))))
+    energy = sums[count * _HOP :] - sums[: -count * _HOP]
     at = max(0, min(int(energy.argmax()), length - (count + 1) * _HOP))
     edges = np.unique(np.rint(np.geomspace(2, _SIZE // 2, _BANDS + 1)).astype(int))
     levels, *others = (_levels(sound[at:], count, edges) for sound in sounds)
