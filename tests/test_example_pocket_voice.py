@@ -19,10 +19,13 @@ _EXAMPLES = Path(__file__).parents[1] / "examples"
 _LEARNED, _HELD_OUT = 6, 4
 _STEPS = 3
 
-pytestmark = pytest.mark.skipif(
-    any(find_spec(name) is None for name in ("pocket_tts", "piper", "soundfile")),
-    reason="the example's packages are not installed",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        any(find_spec(name) is None for name in ("pocket_tts", "piper", "soundfile")),
+        reason="the example's packages are not installed",
+    ),
+]
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +48,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.slow
 def test_a_training_that_was_cut_off_ends_with_the_same_weights(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,7 +116,6 @@ def test_the_suite_holds_the_sentences_that_were_held_out(
     assert len({*drawn}) == len(drawn)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(find_spec("moonshine_voice") is None, reason="moonshine-voice is not installed")
 @pytest.mark.parametrize("scheme", ["", "int8", "int4-weight-only"])
 def test_the_stored_voice_is_understood(scheme: str) -> None:

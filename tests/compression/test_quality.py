@@ -275,6 +275,7 @@ def test_weights_get_twelve_bits_where_eight_break_the_bound(
     assert comparison.damage(convert(conversion)).share(0.002) <= 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("energy", "alone"), [(0.01, False), (0.2, True)])
 def test_groups_with_little_damage_together_are_not_heard_alone(
     energy: float, alone: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch

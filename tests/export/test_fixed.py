@@ -144,6 +144,7 @@ def test_all_that_has_sixteen_bits_is_between_codes(exported: dict[str, Path]) -
     assert last.op_type == "DequantizeLinear"
 
 
+@pytest.mark.slow
 def test_long_masks_are_not_broadcast(exported: dict[str, Path]) -> None:
     """RKNN-Toolkit2 2.5 broadcasts up to 8,192 steps; the sound has 16,384 samples."""
     model = onnx.load(exported["tiny"] / _SOUND)

@@ -65,6 +65,7 @@ def test_only_the_second_time_counts_and_only_kernels() -> None:
     assert found == pytest.approx({"/dec/Conv": 30e-6, "/Cast": 10e-6, "/dec/Add": 5e-6})
 
 
+@pytest.mark.slow
 def test_every_component_of_a_voice_has_its_share(compressed: Callable[[str], Path]) -> None:
     voice = load(compressed("int8-static"))
     found = time_shares(voice)

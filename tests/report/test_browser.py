@@ -10,7 +10,10 @@ from tests.browser import PATHS, Browser
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import render_html
 
-pytestmark = pytest.mark.skipif(not PATHS, reason="Chromium is not installed")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not PATHS, reason="Chromium is not installed"),
+]
 
 
 Opened = Callable[[Evaluation], Browser]
@@ -100,7 +103,6 @@ def test_it_fits_its_width_without_a_complaint(
     assert _problems(browser) == []
 
 
-@pytest.mark.slow
 def test_a_missing_file_is_said_to_be_missing(page: Opened, evaluation: Evaluation) -> None:
     """Audio that was only kept beside the page, which was opened alone."""
     browser = page(evaluation)

@@ -99,6 +99,7 @@ _NOTE_SOUNDS = (
 )
 
 
+@pytest.mark.slow
 @_needs_chromium
 def test_twenty_trials_by_the_keyboard_and_the_command_joins_them(
     page: Browser,
@@ -136,6 +137,7 @@ def test_twenty_trials_by_the_keyboard_and_the_command_joins_them(
     assert [event for event in page.events if event["method"] in complaints] == []
 
 
+@pytest.mark.slow
 @_needs_chromium
 def test_every_part_fits_a_phone_and_is_large_enough_for_a_finger(page: Browser) -> None:
     size = {"width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": False}
@@ -153,6 +155,7 @@ def test_every_part_fits_a_phone_and_is_large_enough_for_a_finger(page: Browser)
         assert min(sizes) >= 44
 
 
+@pytest.mark.slow
 @_needs_chromium
 def test_a_key_goes_on_where_the_other_sound_is(page: Browser) -> None:
     """And begins at the start where none plays; the same key stops."""

@@ -77,6 +77,7 @@ def test_five_graphs_speak_as_the_official_steps_do(root: Any, graph: Path) -> N
     assert np.allclose(latents[1:], read[1:], atol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_flow_is_followed_in_as_many_steps_as_its_graph_repeats(
     root: Any, graph: Path, tmp_path: Path
 ) -> None:

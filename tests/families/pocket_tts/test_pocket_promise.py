@@ -1,5 +1,7 @@
 """Pocket-TTS keeps what every system in torch promises; its manifest agrees with the object."""
 
+import pytest
+
 from tests.families.case import Commanded, FamilyCase, SchemePromise
 from tests.families.conformance import FamilyPromises
 
@@ -8,6 +10,7 @@ def _promise(snr_db: float, share: float) -> SchemePromise:
     return SchemePromise(snr_db=snr_db, share=share)
 
 
+@pytest.mark.slow
 class TestPocket(FamilyPromises):
     """Ratios are 6 dB below what is measured."""
 

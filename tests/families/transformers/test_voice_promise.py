@@ -133,6 +133,7 @@ class TestFastSpeech2(FamilyPromises):
     )
 
 
+@pytest.mark.slow
 class TestBark(FamilyPromises):
     """Its codec's recurrent layers keep FP32; what it draws leaves no sound to compare."""
 
@@ -163,6 +164,7 @@ class TestCsm(FamilyPromises):
     )
 
 
+@pytest.mark.slow
 class TestDia(FamilyPromises):
     """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
 
@@ -199,6 +201,7 @@ class TestPocket(FamilyPromises):
     )
 
 
+@pytest.mark.slow
 class TestPhonon(FamilyPromises):
     """As Pocket-TTS, in the voice of stored latents; each kind of arithmetic is tried once."""
 
@@ -211,6 +214,7 @@ class TestPhonon(FamilyPromises):
     )
 
 
+@pytest.mark.slow
 class TestHiggs(FamilyPromises):
     """Its codec is a model of its own; tokens that it draws leave no sound to compare."""
 
@@ -227,6 +231,7 @@ class TestHiggs(FamilyPromises):
     )
 
 
+@pytest.mark.slow
 class TestVibeVoice(FamilyPromises):
     """It hears what it said, and ends where it is stopped."""
 

@@ -29,7 +29,8 @@ def test_a_vocoder_and_what_is_before_it_are_trained(
     np.testing.assert_array_equal(again.synthesize("hello", seed=0).samples, samples)
 
 
-@pytest.mark.parametrize("name", [pytest.param("pocket", marks=pytest.mark.slow), "phonon"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["pocket", "phonon"])
 def test_a_language_model_of_latents_learns_along_what_it_spoke(
     request: pytest.FixtureRequest, train_on: Callable[..., Callable[..., Any]], name: str
 ) -> None:

@@ -46,8 +46,7 @@ def artifact(
     "scheme",
     [
         None,
-        "int8",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("int8-weight-only", "bf16")),
+        *(pytest.param(s, marks=pytest.mark.slow) for s in ("int8", "int8-weight-only", "bf16")),
     ],
 )
 def test_its_own_package_speaks_an_artifact_as_we_do(
