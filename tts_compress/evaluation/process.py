@@ -5,13 +5,10 @@ import tempfile
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 from tts_compress.errors import EvaluationError, MissingExtraError, TextError, TTSCompressError
 from tts_compress.processes import Child, ChildEndedError
-
-if TYPE_CHECKING:
-    from tts_compress.evaluation.options import EvaluationOptions
 
 # Every numerical library has its own idea of how many threads to start.
 _THREAD_VARIABLES = (
@@ -43,6 +40,22 @@ def _environment(kind: str, threads: int) -> dict[str, str]:
     return variables
 
 
+class WorkerSettings(Protocol):
+    """Settings of worker processes, as `EvaluationOptions` has them."""
+
+    @property
+    def worker(self) -> tuple[str, ...]:
+        """The program and its first arguments."""
+
+    @property
+    def threads(self) -> int:
+        """Threads of each numerical library."""
+
+    @property
+    def timeout_s(self) -> float:
+        """Longest time for an answer."""
+
+
 class Worker:
     """A process that runs one model, graph or recognizer; a context manager.
 
@@ -63,7 +76,7 @@ class Worker:
         self,
         kind: Literal["model", "graph", "recognizer", "measure", "sweep"],
         name: str,
-        options: "EvaluationOptions",
+        options: WorkerSettings,
         *,
         shown: str | None = None,
         setting: str | None = None,
