@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from tests.evaluation.metrics.planted import changed, make_speech
+from tests.evaluation.metrics.planted import RATE, changed, make_speech
 from tts_compress.audio import Audio
 from tts_compress.numerics.spectra import (
     FLOOR_DB,
@@ -178,3 +178,9 @@ def test_noise_softness_silence_and_a_few_milliseconds_are_not_late() -> None:
     assert same_timing(clean, _delayed(clean, 4))
     for length in (0, 1, 1000):
         assert same_timing(changed(clean, hiss[:length]), changed(clean, cut[:length]))
+
+
+@pytest.mark.parametrize("rate", [RATE // 4, 4 * RATE])
+def test_as_many_samples_at_another_rate_have_another_timing(rate: int) -> None:
+    clean = make_speech()
+    assert not same_timing(clean, Audio(samples=clean.samples, sample_rate=rate))

@@ -211,6 +211,8 @@ def same_timing(reference: Audio, candidate: Audio) -> bool:
     and everything between them is late. Where durations are not known, such as in recordings, the
     loudness shows whether most of the sound is late.
     """
+    if reference.sample_rate != candidate.sample_rate:
+        return False
     if len(reference.samples) != len(candidate.samples):
         return False
     if reference.durations is None or candidate.durations is None:
