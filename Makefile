@@ -115,7 +115,7 @@ check: $(VENV)/.developer  ## lint, formatting, types (the first time after `ins
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
-test: $(VENV)/.developer  ## the fast tests, 7 minutes on two cores of a Zen 3 (the first time after `install`)
+test: $(VENV)/.developer  ## the fast tests, 4 minutes on two cores of a Zen 3 (the first time after `install`)
 	$(call PYTEST,$(VENV)) --dist loadfile -m "not slow and not processors" --durations 10 --durations-min 4
 
 test-slow: $(VENV)/.developer  ## the tests that take more than about a second and a half
