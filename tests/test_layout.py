@@ -65,7 +65,7 @@ def _modules(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What a module says of itself."""
+    """Names that a module imports, and whether it is documented."""
 
     documented: bool
     imports: frozenset[str]

@@ -180,6 +180,20 @@ def test_noise_softness_silence_and_a_few_milliseconds_are_not_late() -> None:
         assert same_timing(changed(clean, hiss[:length]), changed(clean, cut[:length]))
 
 
+def test_an_echo_is_not_late() -> None:
+    """Its levels fit better a little later, but the samples are the reference's."""
+    clean = make_speech()
+    for gain in (0.3, 0.8):
+        echo = gain * np.roll(clean.samples, RATE // 20)
+        assert same_timing(clean, changed(clean, clean.samples + echo))
+
+
+def test_other_noise_whose_levels_fit_a_little_better_elsewhere_is_not_late() -> None:
+    clean, other = make_speech(), make_speech(7)
+    echo = 0.3 * np.roll(other.samples, RATE // 20)
+    assert same_timing(clean, changed(clean, other.samples + echo))
+
+
 @pytest.mark.parametrize("rate", [RATE // 4, 4 * RATE])
 def test_as_many_samples_at_another_rate_have_another_timing(rate: int) -> None:
     clean = make_speech()

@@ -18,13 +18,10 @@ from tts_compress.numerics import faults
 from tts_compress.numerics.faults import Alignment, Places, Wave, align_audio
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.pitch import pitch_changes
-from tts_compress.numerics.spectra import same_timing
+from tts_compress.numerics.spectra import same_noise, same_timing
 
 _HISS_FROM_DB = -58.0
 """Level of an octave relative to speech: quieter noise is lost in that of a quiet room."""
-
-_CORRELATED = 0.5
-"""It is 0.94 with noise at 9 dB, and 0.7 to 0.9 where all is half a millisecond late."""
 
 _RUNAWAY_S = 1.0
 """Further sound of that length is a runaway wherever it is."""
@@ -91,11 +88,7 @@ class Renderings:
     @cached_property
     def same_noise(self) -> bool:
         """True if the samples correlate, too: two seeds of equal length do not."""
-        if not self.same_timing:
-            return False
-        before, after = self.waves
-        norms = float(np.sqrt((before @ before) * (after @ after)))
-        return float(before @ after) >= _CORRELATED * norms > 0.0
+        return self.same_timing and same_noise(self.reference, self.candidate)
 
 
 Size: TypeAlias = tuple[float, float]

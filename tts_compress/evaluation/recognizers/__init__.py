@@ -177,10 +177,15 @@ def opening(recognizer: str, model: str) -> Iterator[None]:
 
 
 def check_language(recognizer: str, languages: Iterable[str], asked: str) -> None:
-    """Refuse the suite's language where it is not among those that a model knows.
+    """Refuse a language that a model does not know.
+
+    Args:
+        recognizer: Name and model, for the message.
+        languages: Codes of the languages it knows.
+        asked: Language of the texts, as the suite writes it.
 
     Raises:
-        EvaluationError: It is not.
+        EvaluationError: It is not among them.
     """
     codes = sorted(languages)
     if primary_language(asked) not in codes:
