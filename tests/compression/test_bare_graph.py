@@ -151,6 +151,7 @@ def test_texts_of_a_program_take_the_place_of_a_set(tiny: GraphModel) -> None:
         ("demo", [{"mel": _mel(9, 0)}], "is a voice, which is calibrated on texts"),
         ("graph", ["Hello."], "calibrated on arrays; .*Hello.* was given: give an .npz"),
         ("graph", 5, "calibration is a int; give"),
+        ("demo", {"input": np.ones(3)}, "calibration is a dict; give"),
         ("demo", ["Hello.", 0], "among the texts is a int; give"),
     ],
 )

@@ -119,5 +119,5 @@ def test_modules_that_do_not_return_the_same_are_refused() -> None:
     broken = nn.Linear(4, 4)
     with torch.no_grad():
         broken.bias[0] = torch.nan
-    with pytest.raises(EvaluationError, match="not finite on one side only"):
+    with pytest.raises(EvaluationError, match="a value is NaN, or infinite on one side only"):
         evaluate(net, broken, batches=[torch.ones(2, 4)], options=_QUICK)

@@ -17,6 +17,7 @@ from tts_compress.evaluation import evaluate, gate
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.recordings import read_lines
 from tts_compress.evaluation.suite import Suite, SuiteText
+from tts_compress.models.execution import Execution
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -143,6 +144,7 @@ def test_texts_are_read_from_what_people_have(tmp_path: Path, name: str, content
         ("a.tsv", "", "at least 1 item"),
         ("a.tsv", "One dog.", "no tab and no | between name and text: 'One dog.'"),
         ("a.tsv", "u0\tOne.\nu0.wav\tTwo.", "the name 'u0' occurs twice"),
+        ("a.csv", "u0|Is it one|two|or three?", "4 cells, and the third names no .wav file"),
         ("a.jsonl", "{", "cannot read the texts"),
         ("a.jsonl", '{"text": "One."}', "name"),
         ("a.toml", "x = 1", "utterances"),
@@ -216,6 +218,14 @@ def test_what_only_models_or_only_recordings_have_is_refused(
     options = EvaluationOptions(recognizer="none", blame=True)
     with pytest.raises(EvaluationError, match="no components to blame"):
         evaluate_audio(spoken, spoken, _WORDS, options=options)
+    for stated, name in (
+        ({"seeds": (0,)}, "seeds"),
+        ({"speaker": "a"}, "speaker"),
+        ({"execution": Execution(device="cuda")}, "device"),
+    ):
+        options = EvaluationOptions(recognizer="none", **stated)
+        with pytest.raises(EvaluationError, match=f"were spoken before; leave the {name}"):
+            evaluate_audio(spoken, spoken, _WORDS, options=options)
     options = EvaluationOptions(recognizer="none", port=tmp_path)
     with pytest.raises(EvaluationError, match="for models, `blame` finds"):
         evaluate(tiny_path, tiny_path, options=options)

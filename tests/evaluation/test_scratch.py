@@ -2,7 +2,7 @@
 
 import os
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,8 +64,11 @@ def test_a_run_without_an_output_leaves_only_transcripts(fast_options: Evaluatio
 
 def test_a_folder_of_the_users_own_stays(tmp_path: Path, fast_options: EvaluationOptions) -> None:
     options = replace(fast_options, work=tmp_path / "mine")
-    with open_store(tmp_path / "out", options) as store:
+    with ExitStack() as stack:
+        store = stack.enter_context(open_store(tmp_path / "out", options))
         paths = _write(store)
+        with pytest.raises(ArtifactError, match="another process is evaluating"):
+            stack.enter_context(open_store(tmp_path / "other", options))
     assert all(path.is_relative_to(tmp_path / "mine") for path in paths)
     assert all(path.exists() for path in paths)
     assert not (tmp_path / "cache").exists()
@@ -77,19 +80,32 @@ def test_what_is_older_than_a_week_is_removed(
     _, old = _interrupt(tmp_path / "out", fast_options)
     for path, days in zip(old, (8, 6), strict=True):
         os.utime(path, (time.time() - days * 86_400,) * 2)
+    plan = tmp_path / "cache" / "sweeps" / "a" / "plan.json"
+    plan.parent.mkdir(parents=True)
+    plan.touch()
+    os.utime(plan, (0, 0))
     with open_store(tmp_path / "other", fast_options):
         assert [path.exists() for path in old] == [False, True]
+        assert plan.exists(), "machines of a sweep may begin later"
 
 
 def test_another_program_of_the_workers_shares_nothing(
     tmp_path: Path, fast_options: EvaluationOptions
 ) -> None:
+    """Nor does another version of the code, which is in the same hash."""
     options = replace(fast_options, worker=("other",))
     with (
         open_store(tmp_path / "a", fast_options) as one,
         open_store(tmp_path / "b", options) as other,
+        open_store(tmp_path / "a", options) as same_output,
     ):
         assert one.analyses != other.analyses
+        assert one.root != same_output.root
+    roots = []
+    for each in (fast_options, options):
+        with open_store(None, replace(each, work=tmp_path / "mine")) as kept:
+            roots.append(kept.root)
+    assert roots[0] != roots[1]
 
 
 def test_a_cache_that_cannot_be_written_is_one_error(

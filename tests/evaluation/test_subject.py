@@ -37,19 +37,28 @@ def test_the_language_is_one_of_the_models(
 ) -> None:
     """Finished work of one language is kept apart from that of another."""
     subject = open_subject(polyglot, tmp_path, None, asked)
-    assert subject.language == chosen
+    assert subject.told.language == chosen
     assert subject.identity().language == chosen
     plain = open_subject(polyglot, tmp_path)
     assert (subject.fingerprint == plain.fingerprint) == (chosen is None)
 
 
-def test_a_chosen_language_stays(polyglot: Any, tmp_path: Path) -> None:
-    """Such as that of `?text_lang=zh`."""
-    subject = open_subject(
-        polyglot.speaking_as(Speaking(languages=("zh",))), tmp_path, None, "en-us"
-    )
-    assert subject.language is None
+def test_a_worker_is_told_how_a_given_model_was_told_to_speak(
+    polyglot: Any, tmp_path: Path, chirp: Audio
+) -> None:
+    """It opens the model's files, which may state another voice and language, or none."""
+    write_wav(tmp_path / "mine.wav", chirp)
+    prompt = Prompt(audio=tmp_path / "mine.wav", text="some words")
+    chosen = polyglot.speaking_as(Speaking(languages=("zh",), prompt=prompt))
+    subject = open_subject(chosen, tmp_path, None, "en-us")
+    assert subject.told == Speaking(languages=("zh",), prompt=prompt)
     assert subject.identity().language == "zh"
+    by_suite = open_subject(polyglot, tmp_path, prompt, "zh")
+    assert (
+        subject.fingerprint == by_suite.fingerprint != open_subject(polyglot, tmp_path).fingerprint
+    )
+    again = open_subject(by_suite.model, tmp_path)  # as a sweep's report opens it
+    assert (again.told, again.fingerprint) == (by_suite.told, by_suite.fingerprint)
 
 
 def test_a_worker_speaks_the_language_by_the_prompt(

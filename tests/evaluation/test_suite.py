@@ -85,6 +85,7 @@ def test_the_hash_is_of_what_decides_a_result(tmp_path: Path) -> None:
     reseeded = _read(tmp_path, _SUITE.replace("[0, 7]", "[0, 8]"))
     reworded = _read(tmp_path, _SUITE.replace("there", "here"))
     assert suite.sha256 == renamed.sha256
+    assert suite.with_recognizer("whisper").sha256 != suite.sha256, "also once it was asked for"
     assert len({suite.sha256, reseeded.sha256, reworded.sha256}) == 3
     assert reseeded.sha256 == suite.with_seeds((0, 8)).sha256
 
@@ -213,11 +214,12 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
         open_subject(model, tmp_path, prompt),
         open_subject(model, tmp_path, Prompt(description="loudly")),
         open_subject(deaf, tmp_path, prompt),
+        open_subject(deaf, tmp_path),
     ]
-    assert len({ref.fingerprint for ref in refs}) == 3
-    assert refs[3].fingerprint == refs[0].fingerprint
-    assert [ref.prompt for ref in refs[:2]] == [None, prompt]
-    assert refs[3].prompt is None
+    assert len({ref.fingerprint for ref in refs[:4]}) == 4
+    assert refs[3].fingerprint == refs[4].fingerprint
+    assert refs[1].told.prompt == prompt
+    assert refs[3].told.prompt is None
 
 
 def test_options_in_a_spec_make_another_model(fakes: Callable[..., Any], tmp_path: Path) -> None:
@@ -237,7 +239,9 @@ def test_a_prompt_that_a_model_refuses_is_one_error(
     """The worker ends with it; timing starts workers in the same way."""
     good = open_subject(fakes("good"), tmp_path)
     model: Any = SimpleNamespace(spec="bad")
-    bad = replace(good, model=model, prompt=Prompt(audio=Path("x.wav"), text="refused"))
+    bad = replace(
+        good, model=model, told=Speaking(prompt=Prompt(audio=Path("x.wav"), text="refused"))
+    )
     with pytest.raises(EvaluationError, match="model 'bad': cannot speak by that"):
         bad.start(fast_options)
 

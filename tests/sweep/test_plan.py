@@ -57,6 +57,7 @@ def test_shards_are_the_suites_texts_each_once(write_plan: Callable[..., Path]) 
         ({"suite": "none"}, "no suites named 'none'"),
         ({"gates": ["none"]}, "no gates named 'none'"),
         ({"gates": ["regression"]}, "a sweep has none"),
+        ({"gates": ["default", "default"]}, "`gates` has 'default' twice"),
         ({"recognizer": "ear"}, "ear"),
         ({"shards": 0}, "shards"),
         ({"more": "unit_hours = inf"}, "unit_hours: .*less than or equal to 8760"),

@@ -98,7 +98,7 @@ def test_compressed_layers_are_those_of_the_device(monkeypatch: pytest.MonkeyPat
     """Floats and small weights go anywhere; integers where something multiplies them."""
     torch.manual_seed(0)
     module, ids = Tied().eval(), torch.arange(6)[None]
-    for scheme in ("int8-weight-only", "fp16"):
+    for scheme in ("int8-weight-only", "int4-weight-only", "fp16"):
         small = compress(module, scheme)
         with torch.no_grad(), pretend_gpu(monkeypatch):
             scores = moved(small, CUDA)(ids.to(CUDA)).cpu()

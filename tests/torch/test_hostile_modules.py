@@ -249,6 +249,24 @@ def test_weights_that_are_computed_at_each_access_are_not_shared() -> None:
     assert [layer.weights for layer in layers] == ["int4"] * 5
 
 
+def test_a_computed_weight_is_not_said_to_be_stored_in_another_type() -> None:
+    """A small layer is stored in FP16, and its file holds what the weight is computed from."""
+    net = nn.Sequential(nn.Linear(256, 256), spectral_norm(nn.Linear(256, 16))).eval()
+    layers = manifest_of(compress(net, "int8-weight-only")).layers
+    assert [layer.weights for layer in layers[:2]] == ["int8", "float32"]
+    assert "computed from others" in layers[1].reason
+
+
+def test_a_layer_names_the_one_with_whose_weight_it_gets_another_format() -> None:
+    net = nn.Sequential(nn.Embedding(64, 64), nn.Linear(64, 64, bias=False)).eval()
+    net[1].weight = net[0].weight
+    layers = manifest_of(compress(net, "int4-weight-only")).layers
+    assert [(layer.weights, layer.reason) for layer in layers] == [
+        ("int8", ""),
+        ("int8", "it shares its weight with '0'"),
+    ]
+
+
 class _ByName(nn.Module):
     """Calls layers as authors of Tacotron-like models do."""
 

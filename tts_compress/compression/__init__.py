@@ -7,7 +7,7 @@ holds → the model again, with its manifest. `onnx/`, `torch/` and `qat/` do th
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain
@@ -40,7 +40,6 @@ from tts_compress.recipes.formats import Observer, Quality, Weights, find_qualit
 from tts_compress.recipes.recipe import find_recipe, schemes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     import onnx
@@ -169,7 +168,7 @@ def _stated(model: object, calibration: Any) -> Iterator[Any]:
     if is_named or _is_module(model):
         yield calibration
         return
-    if not isinstance(calibration, Iterable):
+    if isinstance(calibration, Mapping) or not isinstance(calibration, Iterable):
         raise RecipeError(f"the calibration is a {type(calibration).__name__}; give {_DATA}")
     values = iter(calibration)
     first = next(values, None)

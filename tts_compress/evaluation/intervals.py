@@ -1,7 +1,7 @@
-"""Intervals of a difference of rates, by paired bootstrap, and of a ratio of times.
+"""Intervals of rates, of their differences, and of ratios of times; the test of paired events.
 
-Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation",
-ICASSP 2004.
+Differences and ratios are resampled in pairs: Bisani and Ney, "Bootstrap estimates for confidence
+intervals in ASR performance evaluation", ICASSP 2004.
 
 The percentile interval of few texts is too narrow: with 24 of them and three seeds 8 % of 95 %
 intervals had no zero where nothing had changed. Its percentiles are expanded, as Hesterberg, "What
@@ -13,8 +13,6 @@ then, its upper end lies below the true loss in 4 to 12 % of evaluations (eval/r
 and in 34 % where one text in 25 is lost with all its seeds and 24 were spoken: in two of five such
 evaluations none is lost. Studentized and bias-corrected intervals (BCa) miss it as often. So what
 bounds a loss is another number, `loss_bounds`.
-
-Exact intervals of the rate of an event among utterances, and the test of paired events.
 
 An event such as a broken utterance is rare. A bootstrap of 72 utterances without one has no width,
 and yet their rate is only known to be below 4.1 %. The interval is that of Clopper and Pearson,
@@ -250,7 +248,7 @@ def exact_interval(events: float, others: float, confidence: float = 0.95) -> tu
         others: Those without it.
         confidence: Probability that the interval holds the share; at least that.
     """
-    betaincinv, _ = _quantiles()
+    betaincinv = special().betaincinv
     tail = (1.0 - confidence) / 2.0
     low = betaincinv(events, others + 1.0, tail) if events else 0.0
     high = betaincinv(events + 1.0, others, 1.0 - tail) if others else 1.0
@@ -287,11 +285,10 @@ def effective_size(hits: Sequence[bool], texts: Sequence[Hashable]) -> float:
     clusters = len(sizes)
     if rate in (0.0, 1.0) or clusters in (1, count):
         return float(count)
-    _, stdtrit = _quantiles()
     residuals = events - rate * sizes
     of_texts = float(residuals @ residuals) * clusters / (clusters - 1) / count**2
     design = of_texts * (count - 1) / (rate * (1.0 - rate))
-    many, few = stdtrit(np.array((count - 1, clusters - 1)), 0.975)
+    many, few = special().stdtrit(np.array((count - 1, clusters - 1)), 0.975)
     return count / max(1.0, design) * float(many / few) ** 2
 
 
@@ -313,8 +310,12 @@ def paired_test(reference: Sequence[bool], candidate: Sequence[bool]) -> float:
     return min(1.0, float(2 * ways / 2 ** len(unequal)))
 
 
-def _quantiles() -> tuple[Any, Any]:
-    """Return the quantile functions of the beta and of Student's distribution."""
+def special() -> Any:
+    """Return scipy's functions of distributions.
+
+    Raises:
+        MissingExtraError: scipy is not installed.
+    """
     with needing("evaluate"):
-        from scipy.special import betaincinv, stdtrit
-    return betaincinv, stdtrit
+        from scipy import special as functions
+    return functions

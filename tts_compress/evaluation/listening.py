@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError
 
 from tts_compress.config import describe_problems
 from tts_compress.errors import EvaluationError, raising
-from tts_compress.evaluation.intervals import exact_interval
+from tts_compress.evaluation.intervals import exact_interval, special
 from tts_compress.evaluation.metric import Document, Record
 from tts_compress.plain import one_line
 from tts_compress.reading import read_json
@@ -199,9 +199,7 @@ def join_listeners(paths: Sequence[Path]) -> ListeningOutcome:
 
 def chance(right: int, trials: int) -> float:
     """Return the chance of at least so many right answers where all are guesses; binomial."""
-    from scipy.special import betainc
-
-    return float(betainc(right, trials - right + 1, 0.5)) if right else 1.0
+    return float(special().betainc(right, trials - right + 1, 0.5)) if right else 1.0
 
 
 def detectable_share(trials: int) -> float | None:
@@ -209,30 +207,26 @@ def detectable_share(trials: int) -> float | None:
 
     Who hears the difference in a share `d` of trials is right in `(1 + d) / 2` of them.
     """
-    from scipy.special import betaincinv
-
     needed = next((n for n in range(1, trials + 1) if chance(n, trials) <= _FALSE_ALARMS), None)
     if needed is None:
         return None
-    return 2 * float(betaincinv(needed, trials - needed + 1, POWER)) - 1
+    return 2 * float(special().betaincinv(needed, trials - needed + 1, POWER)) - 1
 
 
 def share_interval(counts: Iterable[tuple[int, int]]) -> tuple[float, float]:
     """Return the 95 % interval of the share of right answers.
 
     Listeners differ: the trials of several count as so many independent ones as have the variance
-    between listeners (Korn and Graubard, as in `rates`), and no more than there are.
+    between listeners (Korn and Graubard, as in `intervals`), and no more than there are.
 
     Args:
         counts: Right answers and trials of each listener.
     """
-    from scipy.special import stdtrit
-
     right, trials = np.array(list(counts), float).T
     listeners, total = len(trials), trials.sum()
     share, size = right.sum() / total, total
     spread = np.square(right - share * trials).sum() * listeners / max(listeners - 1, 1)
     if listeners > 1 and spread > 0:
-        fewer = stdtrit(total - 1, 0.975) / stdtrit(listeners - 1, 0.975)
-        size = min(total, share * (1 - share) * total**2 / spread * fewer**2)
+        many, few = special().stdtrit((total - 1, listeners - 1), 0.975)
+        size = min(total, share * (1 - share) * total**2 / spread * (many / few) ** 2)
     return exact_interval(share * size, (1 - share) * size)

@@ -198,7 +198,7 @@ def _powers(pair: Iterable[nn.Module], index: int, batch: Any) -> dict[str, tupl
         difference = torch.where(exact == other, 0, other - exact).abs().square().sum()
         if not torch.isfinite(difference):
             raise EvaluationError(
-                f"output {name!r}: with batch {index} a value is not finite on one side only"
+                f"output {name!r}: with batch {index} a value is NaN, or infinite on one side only"
             )
         power = torch.where(exact.isfinite(), exact, 0).abs().square().sum()
         powers[name] = max(float(power), sys.float_info.min), float(difference)

@@ -19,7 +19,10 @@ from tts_compress.errors import needing
 
 _APOSTROPHES = str.maketrans({"\u2019": "'", "\u2018": "'", "\u02bc": "'"})
 _NOT_ENGLISH = re.compile(r"[^a-z']+")
-_UNSPACED = re.compile(r"([\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff])")
+UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+"""Characters of scripts without spaces, Chinese and Japanese, as a set of a regular expression."""
+
+_UNSPACED = re.compile(f"([{UNSPACED}])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 

@@ -28,6 +28,7 @@ from tts_compress.evaluation.result import RECORDINGS, BlamedPart, Evaluation, M
 from tts_compress.evaluation.run import completed, judge
 from tts_compress.evaluation.store import find_recognizer, open_store
 from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.models.execution import PROCESSOR
 from tts_compress.progress import Stopwatch
 from tts_compress.reading import parse_json, read_text, read_toml
 
@@ -119,7 +120,6 @@ def _read_pairs(
         yield from dict.fromkeys(
             audio for role, audio in stored.items() if is_recognized(role, position, pairs.suite)
         )
-    pairs.check_sound()
 
 
 def evaluate_audio(
@@ -151,6 +151,13 @@ def evaluate_audio(
     options = replace(options or EvaluationOptions(), progress=watch)
     if options.blame:
         raise EvaluationError("recordings have no components to blame; give --port DIR instead")
+    for name, stated in (
+        ("seeds", options.seeds is not None),
+        ("speaker", options.speaker is not None),
+        ("device, provider or precision", options.execution != PROCESSOR),
+    ):
+        if stated:
+            raise EvaluationError(f"recordings were spoken before; leave the {name} out")
     lines = read_lines(texts)
     names = [line.name for line in lines]
     sides = {"reference": _open("reference", reference), "candidate": _open("candidate", candidate)}
@@ -234,6 +241,11 @@ def _columns(line: str) -> dict[str, str]:
     if len(cells) < 2:
         raise ValueError(f"no tab and no | between name and text: {line[:80]!r}")
     if len(cells) >= _PROMPTED:
+        if not cells[2].lower().endswith(".wav"):
+            raise ValueError(
+                f"{len(cells)} cells, and the third names no .wav file: {line[:80]!r}; accepted: "
+                "name, text and what is heard, or name, the prompt's text, its recording, text"
+            )
         return {"name": cells[0], "text": cells[_PROMPTED - 1]}
     return dict(zip(("name", "text", "spoken"), cells, strict=False))
 

@@ -91,7 +91,7 @@ class FreshProcess(Config):
     all are the CPU's."""
 
     gpu: dict[str, float] = Field(default_factory=dict)
-    """Use of the GPU while the warm model spoke, as of `torch.gpu.watched`; empty without one."""
+    """Use of the GPU while the warm model spoke, as of `torch.devices.watched`; empty on a CPU."""
 
     @property
     def model_bytes(self) -> int:
@@ -167,7 +167,7 @@ def time_models(
         for side in (0, 1)
     )
     for model, timings in zip(models, (reference, candidate), strict=True):
-        if not all(map(all, timings.audio)):
+        if not any(map(any, timings.audio)):
             raise EvaluationError(f"'{model.model.spec}' speaks nothing in its own runtime")
     return reference, candidate
 

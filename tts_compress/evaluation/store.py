@@ -184,7 +184,8 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
         output: Folder of the report, which is made if it is not there, so that one which cannot be
             written is refused before the work; an evaluation without one does not go on where it
             ended.
-        options: With `work`, that is the place, and nothing is removed.
+        options: With `work`, that is the place, and nothing is removed. Other versions of this
+            package leave it alone, unless it was filled for this evaluation (`timed_before`).
 
     Raises:
         ArtifactError: It cannot be created.
@@ -192,8 +193,10 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
     if output is not None:
         make_directory(output)
     if options.work is not None:
-        make_directory(options.work)
-        yield Store(options.work)
+        root = options.work if options.timed_before else options.work / _code(options)
+        make_directory(root)
+        with exclusive_folder(root, "evaluating", shown=options.work):
+            yield Store(root)
         return
     cache = cache_folder()
     with ExitStack() as stack:
@@ -204,7 +207,7 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
             if output is None:
                 root = stack.enter_context(temporary_folder(folder))
             else:
-                root = folder / short_hash(str(output.absolute()))
+                root = folder / short_hash(f"{output.absolute()}\n{_code(options)}")
                 root.mkdir(exist_ok=True)
                 stack.enter_context(exclusive_folder(root, "evaluating", shown=output))
         except OSError as error:
@@ -226,10 +229,12 @@ def _code(options: EvaluationOptions) -> str:
 
 def _remove_old(cache: Path) -> None:
     oldest = time.time() - _KEPT_S
-    for path in cache.rglob("*"):
-        with suppress(FileNotFoundError):  # another evaluation was faster
-            if path.is_file() and path.stat().st_mtime < oldest:
-                path.unlink()
+    for kind in ("evaluations", "analyses"):  # a sweep's plan stays as long as its machines need
+        for folder, _, names in os.walk(cache / kind):  # ignores folders that others remove
+            for path in (Path(folder, name) for name in names):
+                with suppress(FileNotFoundError):
+                    if path.stat().st_mtime < oldest:
+                        path.unlink()
 
 
 _LONGEST_TRIAL_S = 60.0

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -37,11 +37,8 @@ class Subject:
     sha256: str = ""
     """SHA-256 of its weights, for the report."""
 
-    prompt: Prompt | None = None
-    """The prompt it speaks by; None leaves it as it is."""
-
-    language: str | None = None
-    """The language chosen for one that speaks several; None leaves it as it is."""
+    told: Speaking = field(default_factory=Speaking)
+    """The prompt and language that a worker is told: those of its files may be others."""
 
     speakers: tuple[str, ...] = ()
     """Names of the speakers that texts go round; empty for a model of one voice."""
@@ -80,8 +77,8 @@ class Subject:
         try:
             worker.ask(
                 "speak_as",
-                prompt=self.prompt and asdict(self.prompt),
-                language=self.language,
+                prompt=self.told.prompt and asdict(self.told.prompt),
+                language=self.told.language,
                 speaker=self.speakers[0] if len(self.speakers) == 1 else None,
                 varied=self.is_varied,
             )
@@ -152,23 +149,32 @@ def open_subject(
         [checked.get(path) or sha256_of(path) for path in paths]
         for paths in (files.weights, files.settings)
     )
-    prompt = None if model.speaking.prompt is None else prompt
-    chosen = None
-    if language is not None and model.speaking.language is None:
-        code = primary_language(language)
-        chosen = code if code in model.speaking.languages else None
-    model = model.speaking_as(Speaking(languages=(chosen,) if chosen else (), prompt=prompt))
+    asked = _asked(model.speaking, prompt, language)
+    model = model.speaking_as(asked)
+    # Whoever gives a model may have chosen how it speaks; a spec says it to the worker, too.
+    told = asked if isinstance(subject, str | Path) else _chosen(model.speaking)
     return Subject(
         model=model,
         files=files,
         location=location,
-        fingerprint=_fingerprint(
-            [*weights, *settings], location, prompt, chosen, execution_of(model)
-        ),
+        fingerprint=_fingerprint([*weights, *settings], location, model),
         sha256=weights[0] if len(weights) == 1 else _sha256("".join(weights)),
-        prompt=prompt,
-        language=chosen,
+        told=told,
     )
+
+
+def _asked(present: Speaking, prompt: Prompt | None, language: str | None) -> Speaking:
+    """Return how a suite asks a model to speak: by its prompt, in its language of several."""
+    code = primary_language(language) if language and present.language is None else None
+    return Speaking(
+        languages=(code,) if code in present.languages else (),
+        prompt=None if present.prompt is None else prompt,
+    )
+
+
+def _chosen(speaking: Speaking) -> Speaking:
+    language = speaking.language
+    return Speaking(languages=(language,) if language else (), prompt=speaking.prompt)
 
 
 def _load(spec: str | Path, execution: Execution) -> TTSModel:
@@ -184,24 +190,20 @@ def _load(spec: str | Path, execution: Execution) -> TTSModel:
         ) from error
 
 
-def _fingerprint(
-    digests: Iterable[str],
-    location: str,
-    prompt: Prompt | None,
-    language: str | None = None,
-    execution: Execution = PROCESSOR,
-) -> str:
+def _fingerprint(digests: Iterable[str], location: str, model: TTSModel) -> str:
     """Return the hash of everything that decides how a model speaks, in its files or not.
 
     A Piper voice with the same weights speaks at another speed if its `.onnx.json` states one.
     """
-    content = _sha256("".join(f"{digest}\n" for digest in digests))
-    _, _, options = location.partition("?")  # such as `?nfe_step=16`
-    spoken_by = "" if prompt is None else json.dumps(prompt_content(prompt), sort_keys=True)
-    parts = [options, spoken_by and _sha256(spoken_by), *([language] if language else [])]
-    parts += [f"{name}={value}" for name, value in execution.stated().items()]
-    # A model as in its files keeps the name that its finished work has in the store.
-    return _sha256("\n".join([content, *parts])) if any(parts) else content
+    speaking = model.speaking
+    parts = {
+        "options": location.partition("?")[2],  # such as `nfe_step=16`
+        "prompt": speaking.prompt and prompt_content(speaking.prompt),
+        "language": speaking.language,
+        "upstream": _upstream_commit(model),
+        "execution": execution_of(model).stated(),
+    }
+    return _sha256("\n".join([*digests, json.dumps(parts, sort_keys=True)]))
 
 
 def _settings(model: TTSModel) -> dict[str, str]:
@@ -209,10 +211,16 @@ def _settings(model: TTSModel) -> dict[str, str]:
     if not isinstance(model, TorchModel):
         return {}
     settings = {name: str(value) for name, value in model.describe().items()}
+    commit = _upstream_commit(model)
+    return settings if commit is None else settings | {"upstream commit": commit}
+
+
+def _upstream_commit(model: TTSModel) -> str | None:
+    """Return the commit of the clone that a model's system runs from; None for a package."""
     for upstream in known_upstreams():
         if upstream.family == model.family and upstream.variable in os.environ:
-            settings["upstream commit"] = find_checkout(upstream).commit or "unknown"
-    return settings
+            return find_checkout(upstream).commit or "unknown"
+    return None
 
 
 def _sha256(text: str) -> str:

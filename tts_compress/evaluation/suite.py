@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 
 from pydantic import Field, model_validator
@@ -106,7 +105,7 @@ class Suite(ConfigFile):
         """Return a text as its normaliser writes it."""
         return NORMALIZERS[self.normalizer](text)
 
-    @cached_property
+    @property
     def sha256(self) -> str:
         """Hash of everything that decides a result: texts, seeds, recognizer, normaliser, language.
 

@@ -34,13 +34,6 @@ pip install 'tts-compress[{extra}]'
 tts-compress synthesize . "Hello there." --output hello.wav
 ```"""
 
-_MODULE = """\
-```python
-from tts_compress import load_module
-
-module = load_module(".", module)  # into your own, uncompressed module
-```"""
-
 _GRAPH = "The graph {graph} has the inputs and outputs of the original, for onnxruntime."
 
 
@@ -172,8 +165,6 @@ def _claim(manifest: Manifest, facts: CardFacts) -> str:
 
 def _playing(manifest: Manifest) -> str:
     graph = next((name for name in sorted(manifest.files) if name.endswith(".onnx")), "")
-    if manifest.family == "module":
-        return _MODULE
     if manifest.family == "onnx":
         return _GRAPH.format(graph=_code(graph))
     family = families().get(manifest.family)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from tts_compress.evaluation import blame, formatting, gate, read_gates
 from tts_compress.evaluation.metric import Pair
 from tts_compress.evaluation.metrics.cost import load_label
+from tts_compress.evaluation.normalizers import UNSPACED
 from tts_compress.evaluation.result import Evaluation, Speech, Utterance
 from tts_compress.evaluation.stages import choose_texts
 from tts_compress.report import summary
@@ -27,9 +28,8 @@ _TEMPLATE = Path(__file__).with_name("templates") / "report.html.j2"
 _MOST_BARS = 5
 """Components that have a bar; a figure has no room for more."""
 
-# Chinese and Japanese are written without spaces: each character is a token of its own.
-_UNSPACED = r"\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
-_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\s{_UNSPACED}]+")
+_TOKEN = re.compile(rf"[{UNSPACED}]|[^\s{UNSPACED}]+")
+"""A word, or a character of a script without spaces."""
 
 
 class Span(NamedTuple):

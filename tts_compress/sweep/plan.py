@@ -163,6 +163,7 @@ def read_plan(path: Path) -> OpenPlan:
     for name in gates:  # refused before the work
         if read_gates(name).needs_earlier:
             raise RecipeError(f"gates {name!r} compare with an earlier report; a sweep has none")
+    _check_distinct("gates", [read_gates(name).name for name in gates])
     schemes = tuple(_scheme(name, folder) for name in plan.schemes)
     _check_distinct("schemes", [scheme.name for scheme in schemes])
     voices = tuple(spec for stated in plan.voices for spec in _expand(stated, folder))

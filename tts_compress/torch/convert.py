@@ -3,10 +3,8 @@
 The integer layers are for CPUs. On a GPU the same recipes take the linear layers of `layers.gpu`;
 everything else of a recipe, 16-bit floats and weights only stored small, is the same everywhere.
 
-Codes of weights that are chosen by an algorithm other than rounding each to nearest.
-
-Intel Neural Compressor (`neural_compressor.torch.quantization`) is handed one layer at a time: as a
-whole model it takes only stacks of transformer blocks.
+Where a recipe's algorithm is Intel Neural Compressor's (`neural_compressor.torch.quantization`), it
+is handed one layer at a time: as a whole model it takes only stacks of transformer blocks.
 https://github.com/intel/neural-compressor/blob/master/docs/source/3x/PT_WeightOnlyQuant.md
 """
 

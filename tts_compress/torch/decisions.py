@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from tts_compress.artifact import LayerRecord
 from tts_compress.errors import RecipeError
@@ -29,6 +30,7 @@ _EXCLUDED, _KEPT = "the recipe excludes it", "the recipe keeps it in FP32"
 _NOT_COVERED = "no rule of the recipe covers it"
 _OWN = "it computes in a way of its own"
 _CLOSED = "the attention around it never calls it, but hands its weight to a function"
+_COMPUTED = "its weight is computed from others (parametrizations), which keep their type"
 STATED = frozenset({_EXCLUDED, _KEPT, _NOT_COVERED})
 """Reasons for FP32 that whoever reads the recipe knows."""
 
@@ -63,6 +65,8 @@ def decide(root: nn.Module, recipe: Recipe) -> tuple[LayerDecision, ...]:
         rule, reason = _choose(name, geometry, recipe)
         if unfit := _CLOSED if id(module) in closed else _unfit(module):
             rule, reason = _KEEP, unfit
+        elif is_parametrized(module) and not is_layer(rule.weights, rule.activations):
+            rule, reason = _KEEP, reason or _COMPUTED
         decision = LayerDecision(
             module=name,
             operator=geometry.operator,
@@ -102,10 +106,16 @@ def _agreed(decisions: Sequence[LayerDecision]) -> tuple[LayerDecision, ...]:
         if len(members) > 1 and all(member.weights in _CODES for member in members)
     }
     int8: Any = {"weights": Weights.INT8, "activations": Activations.NONE, "algorithm": "rtn"}
-    return tuple(
-        replace(each, **int8) if (each.tied or each.module) in common else each
-        for each in decisions
-    )
+
+    def agree(decision: LayerDecision) -> LayerDecision:
+        first = decision.tied or decision.module
+        changed = replace(decision, **int8)
+        if first not in common or changed == decision:
+            return decision
+        other = next(x.module for x in sharing[first] if x.module != decision.module)
+        return replace(changed, reason=f"it shares its weight with {other!r}")
+
+    return tuple(map(agree, decisions))
 
 
 def _refuse_graph_settings(recipe: Recipe) -> None:
@@ -195,8 +205,15 @@ def other_parts(root: nn.Module) -> list[LayerRecord]:
         )
         for name, module in walk_layers(root)
         if operator_of(module) is None and not isinstance(module, CompressedLayer)
+        if not _is_weight_of_layer(root, name)
         if (size := sum(parameter.numel() for parameter in module.parameters(recurse=False)))
     ]
+
+
+def _is_weight_of_layer(root: nn.Module, name: str) -> bool:
+    """Return True for what a layer's weight is computed from (`LAYER.parametrizations.weight`)."""
+    owner, parametrizations, _ = name.rpartition(".parametrizations.")
+    return bool(parametrizations) and operator_of(root.get_submodule(owner)) is not None
 
 
 def describe_untouched(root: nn.Module, decisions: Sequence[LayerDecision]) -> list[str]:

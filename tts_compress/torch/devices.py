@@ -78,16 +78,17 @@ def moved(root: nn.Module, device: torch.device) -> nn.Module:
             continue
         geometry, chosen = part.geometry, (part.weights, part.activations)
         kind = find_layer(geometry, *chosen, device=device.type)
+        if kind is type(part):
+            continue
         if kind is None or kind.objection(geometry, 0):
             raise ModelError(
                 f"'{name}' is a {geometry.operator} of {chosen[0]} weights and {chosen[1]} "
                 f"activations, which nothing computes on {device.type!r}; move the original there "
                 "and compress it again, or use int8-weight-only, fp16 or bf16"
             )
-        if kind is not type(part):
-            state = {key: value.to(device) for key, value in part.state().items()}
-            layer = build_layer(geometry, *chosen, state, device=device.type)
-            copy = replace_module(copy, name, layer)
+        state = {key: value.to(device) for key, value in part.state().items()}
+        layer = build_layer(geometry, *chosen, state, device=device.type)
+        copy = replace_module(copy, name, layer)
     return copy_sharing_tensors(copy, lambda tensor: _on(tensor, device))
 
 

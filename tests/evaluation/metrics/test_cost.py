@@ -98,8 +98,8 @@ def test_memory_that_grows_with_the_text_is_the_models_own() -> None:
 
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     """Half a second for two seconds is 0.25."""
-    timings = Timings(spent=((0.5,),), audio=((2.0,),))
-    assert real_time_factor(timings).p50 == 0.25
+    timings = Timings(spent=((0.5, 0.1),), audio=((2.0, 0.0),))
+    assert real_time_factor(timings).p50 == 0.25, "a run without sound has none"
 
 
 @pytest.mark.slow
@@ -232,9 +232,16 @@ def test_operators_are_counted_by_provider() -> None:
 
 
 def test_throughput_is_compared_by_what_was_said() -> None:
-    """The candidate takes as long for twice the audio, in six processes that differ a little."""
+    """The candidate takes as long for twice the audio, in six processes that differ a little.
+
+    A text of which one says nothing has no such ratio.
+    """
     spent = (tuple(np.linspace(0.9, 1.1, 6)), tuple(np.linspace(1.8, 2.2, 6)))
-    sides = [Timings(spent=spent, audio=((said,) * 6,) * 2) for said in (1.0, 2.0)]
+    silent = (0.0,) * 6
+    sides = [
+        Timings(spent=(*spent, silent), audio=((said,) * 6, (said,) * 6, silent))
+        for said in (1.0, 2.0)
+    ]
     metric = _metric("throughput")
     pair = metric.compute(SimpleNamespace(timings=sides))
     assert pair.reference == pytest.approx(2 / 3)

@@ -417,6 +417,19 @@ def test_an_english_whisper_of_transformers_has_no_language_to_choose(
     assert "language" not in ears.description
 
 
+def test_a_whisper_of_transformers_hears_more_than_half_a_minute(
+    whisper_folders: dict[str, Path], sounds: list[Audio]
+) -> None:
+    ears = open_recognizer(f"transformers:{whisper_folders['only']}", "en-us")
+    half_minute = np.resize(sounds[0].samples, 30 * 22_050)
+    whole = np.concatenate([half_minute, sounds[1].samples])
+    heard = [
+        ears.transcribe(Audio(samples=samples, sample_rate=22_050))
+        for samples in (half_minute, sounds[1].samples, whole)
+    ]
+    assert heard[2].split() == f"{heard[0]} {heard[1]}".split()
+
+
 def _write(folder: Path, **contents: str) -> Path:
     folder.mkdir(parents=True)
     for name, content in contents.items():

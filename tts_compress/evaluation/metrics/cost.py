@@ -221,16 +221,20 @@ def _latency(spent: npt.NDArray[np.float64]) -> Latency:
 
 
 def real_time_factor(timings: Timings) -> Rtf:
-    """Return synthesis seconds per second of audio, over all runs."""
-    factors = np.array(timings.spent) / np.array(timings.audio)
+    """Return synthesis seconds per second of audio, over all runs that returned any."""
+    spent, audio = np.array(timings.spent), np.array(timings.audio)
+    factors = spent[audio > 0] / audio[audio > 0]
     return Rtf(p50=float(np.median(factors)), p95=float(np.quantile(factors, 0.95)))
 
 
 def _throughput(run: Run) -> Throughput:
     sides = [(np.array(t.audio, float), np.array(t.spent)) for t in run.timings]
     reference, candidate = (float(audio.sum() / spent.sum()) for audio, spent in sides)
+    heard = np.all([(audio > 0).all(axis=1) for audio, _ in sides], axis=0)
+    if not heard.any():
+        return Throughput(reference=reference, candidate=candidate)
     # Seconds for a second of audio: one that speaks longer has more to make.
-    ratio, interval = compare_times(*(spent / audio for audio, spent in sides))
+    ratio, interval = compare_times(*(spent[heard] / audio[heard] for audio, spent in sides))
     return Throughput(
         reference=reference, candidate=candidate, ratio=ratio, ratio_interval=interval
     )
@@ -452,7 +456,7 @@ METRICS = (
         terms={
             "Load time": "time to open the model in a process whose imports are done: cold, with "
             "none of its files in the system's cache; in a fresh process, where the system does "
-            "not say that they are not; and warm, again in the same process. Medians.",
+            "not say that they are not; and warm, in one whose files are in that cache. Medians.",
         },
     ),
     Metric(

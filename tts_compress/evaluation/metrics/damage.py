@@ -51,7 +51,7 @@ class Rate(Record):
     utterances: int
     of: int
     below: float
-    """Upper bound of their share, one-sided, 95 % (`rates.rate_bound`)."""
+    """Upper bound of their share, one-sided, 95 % (`intervals.rate_bound`)."""
 
     other_seeds: int
     """Texts of which the reference with another seed differs from itself as damage does: by its
@@ -59,7 +59,7 @@ class Rate(Record):
 
     p_worse: float
     """Probability that as many more texts of the candidate differ so by chance
-    (`rates.paired_test`); 1 where they are no more."""
+    (`intervals.paired_test`); 1 where they are no more."""
 
 
 class Damage(Record):

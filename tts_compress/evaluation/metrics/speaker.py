@@ -127,7 +127,7 @@ def _to_prompt(run: Run) -> Paired | None:
     voices = _embeddings(run)
     if voices is None or run.models is None:
         return None
-    prompt: Any = run.subjects[0].prompt or run.subjects[0].model.speaking.prompt
+    prompt: Any = run.subjects[0].model.speaking.prompt
     if prompt is None or prompt.audio is None:
         return None
     import soundfile

@@ -70,8 +70,15 @@ def open_recognizer(model: str, language: str) -> Recognizer:
 def _listen(model: Any, processor: Any, language: str | None, samples: Samples) -> str:
     """Return the words by greedy decoding in FP32.
 
-    A Whisper transcribes 30 seconds, and what comes after is lost; `whisper` transcribes all.
+    A Whisper hears parts of 30 seconds one by one; `whisper` cuts where nobody speaks.
     """
+    longest = getattr(processor.feature_extractor, "n_samples", len(samples))
+    parts = (samples[begin : begin + longest] for begin in range(0, len(samples), longest))
+    return " ".join(_transcribe(model, processor, language, part) for part in parts)
+
+
+def _transcribe(model: Any, processor: Any, language: str | None, samples: Samples) -> str:
+    """Return the words of one call of a model."""
     import torch
 
     rate = int(processor.feature_extractor.sampling_rate)
