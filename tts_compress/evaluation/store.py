@@ -193,7 +193,10 @@ def open_store(output: Path | None, options: EvaluationOptions) -> Iterator[Stor
     if output is not None:
         make_directory(output)
     if options.work is not None:
-        root = options.work if options.timed_before else options.work / _code(options)
+        if options.timed_before:
+            yield Store(options.work)
+            return
+        root = options.work / _code(options)
         make_directory(root)
         with exclusive_folder(root, "evaluating", shown=options.work):
             yield Store(root)
