@@ -76,6 +76,25 @@ def test_stereo_is_refused(tmp_path: Path) -> None:
         read_wav(tmp_path / "x.wav")
 
 
+@pytest.mark.parametrize(("stated", "is_cut"), [(None, True), (0xFFFF_FFFF, False)])
+def test_a_file_that_is_cut_off_is_refused_and_a_stream_is_not(
+    tmp_path: Path, stated: int | None, is_cut: bool
+) -> None:
+    """Half of a recording was judged, and its length called damage."""
+    audio = Audio(samples=np.zeros(1000, np.float32), sample_rate=16000)
+    content = bytearray(audio.to_wav()[:1000])
+    if stated is not None:
+        content[4:8] = content[40:44] = stated.to_bytes(4, "little")
+    (tmp_path / "x.wav").write_bytes(content)
+    if is_cut:
+        with pytest.raises(
+            ModelError, match=r"x\.wav' is cut off: by its header it has 1044 bytes"
+        ):
+            read_wav(tmp_path / "x.wav")
+    else:
+        assert len(read_wav(tmp_path / "x.wav").samples) == 478
+
+
 def test_unwritable_output_is_an_artifact_error(tmp_path: Path) -> None:
     audio = Audio(samples=np.zeros(10, np.float32), sample_rate=16000)
     with pytest.raises(ArtifactError, match=r"cannot write '.*x\.wav'"):

@@ -19,6 +19,9 @@ from tts_compress.reading import MOST_AUDIO_BYTES, check_file
 Samples: TypeAlias = npt.NDArray[np.float32]
 Encoding: TypeAlias = Literal["PCM_16", "FLOAT"]
 
+_UNKNOWN_BYTES, _CHUNK_BYTES = 0x7FFF_0000, 64
+"""Sizes that headers of unknown length state, and what some writers' sizes are too large by."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Audio:
@@ -80,7 +83,20 @@ def read_wav(path: Path) -> Audio:
         samples, sample_rate = soundfile.read(path, dtype="float32", always_2d=True)
     if samples.shape[1] != 1:
         raise ModelError(f"'{path}' has {samples.shape[1]} channels; mono audio is needed")
+    if lacking := _missing_bytes(path):
+        raise ModelError(f"'{path}' is cut off: by its header it has {lacking} bytes more")
     return Audio(samples=samples[:, 0], sample_rate=int(sample_rate))
+
+
+def _missing_bytes(path: Path) -> int:
+    """Return the bytes that a RIFF file lacks, which libsndfile does not tell.
+
+    Programs that write into a pipe state the largest size there is, or nearly so.
+    """
+    with path.open("rb") as file:
+        kind, size = file.read(4), 8 + int.from_bytes(file.read(4), "little")
+    lacking = size - path.stat().st_size
+    return lacking if kind == b"RIFF" and size < _UNKNOWN_BYTES and lacking > _CHUNK_BYTES else 0
 
 
 def resample(samples: Samples, source: int, target: int) -> Samples:

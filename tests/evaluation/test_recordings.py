@@ -166,8 +166,7 @@ def _missing(folder: Path) -> None:
 
 
 def _further(folder: Path) -> None:
-    (folder / "u00.wav").rename(folder / "other.wav")
-    (folder / "other.wav").with_name("u00.wav").write_bytes((folder / "other.wav").read_bytes())
+    (folder / "other.WAV").write_bytes((folder / "u00.wav").read_bytes())
 
 
 def _other_rate(folder: Path) -> None:
@@ -229,6 +228,23 @@ def test_what_only_models_or_only_recordings_have_is_refused(
     options = EvaluationOptions(recognizer="none", port=tmp_path)
     with pytest.raises(EvaluationError, match="for models, `blame` finds"):
         evaluate(tiny_path, tiny_path, options=options)
+
+
+def test_folders_of_seeds_have_the_same_names(spoken: dict[str, Audio], tmp_path: Path) -> None:
+    """They were paired as they are sorted: 0 with 1, and `s10` with `s2`."""
+    few = dict(list(spoken.items())[:1])
+    for name in ("a/0", "a/1", "b/1", "b/2"):
+        _write(tmp_path / name, few)
+    with pytest.raises(EvaluationError, match=r"b' has no folder '0', which .*a' has"):
+        evaluate_audio(tmp_path / "a", tmp_path / "b", {"u00": "One."}, options=_SILENT_EARS)
+
+
+@pytest.mark.parametrize("samples", [np.zeros(9, np.int16), np.zeros((9, 2), np.float32), [0.0]])
+def test_samples_of_another_kind_are_told_in_a_line(samples: Any) -> None:
+    audio = Audio(samples=samples, sample_rate=16_000)
+    spoken: Any = {"u00": audio if isinstance(samples, np.ndarray) else samples}
+    with pytest.raises(EvaluationError, match=r"recording of 'u00' has samples of .*float32"):
+        evaluate_audio(spoken, spoken, {"u00": "One."}, options=_SILENT_EARS)
 
 
 def test_the_candidate_needs_as_many_seeds(spoken: dict[str, Audio]) -> None:

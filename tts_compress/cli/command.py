@@ -247,6 +247,8 @@ def check_wav(path: Path, *, force: bool) -> None:
 
     With `force` one that exists is refused only if it is no WAV file, such as a model.
     """
+    if path == Path("-"):
+        raise ArtifactError("give --output a WAV file; `stream` writes samples to a pipe")
     if path.suffix.lower() in _OTHER_SOUNDS:
         raise ArtifactError(
             f"'{path}' would be a WAV file under another name; write '{path.stem}.wav', and "

@@ -356,7 +356,7 @@ class Show:
         floor, direction = self._show(value.reference), self._trend(value)
         change = f"floor, other seeds: {floor}"
         if abs(value.reference - (self.better == "higher")) < 1e-6:
-            change, direction = "no floor: the reference speaks alike with every seed", "unknown"
+            change, direction = "no floor: the reference has no other rendering", "unknown"
         return [
             Row(
                 label=self.label,

@@ -69,6 +69,9 @@ class _Side(NamedTuple):
     seeds: Sequence[Mapping[str, Callable[[], Audio]]]
     """Readers of recordings by name, for each seed."""
 
+    folders: tuple[str, ...] = ()
+    """Names of the seeds' folders; empty where there is one, and for audio in memory."""
+
     def check(self, names: Iterable[str]) -> None:
         """Refuse recordings that are not one for each text."""
         wanted = set(names)
@@ -170,6 +173,11 @@ def evaluate_audio(
                 f"{side.shown} has {len(side.seeds)} seeds and {sides['reference'].shown} "
                 f"{len(sides['reference'].seeds)}; give the {role} as many"
             )
+        if side.folders and (odd := set(sides["reference"].folders) - set(side.folders)):
+            raise EvaluationError(
+                f"{side.shown} has no folder {min(odd)!r}, which {sides['reference'].shown} has: "
+                "name the folders of a seed alike"
+            )
     chosen = _suite(texts, lines, read_suite(suite), len(sides["reference"].seeds))
     chosen = chosen.with_recognizer(options.recognizer)
     identities = {role: _identity(side, names) for role, side in sides.items()}
@@ -255,24 +263,35 @@ def _open(role: str, recordings: Given) -> _Side:
     if isinstance(recordings, Mapping | list | tuple):
         several = [recordings] if isinstance(recordings, Mapping) else list(recordings)
         readers = [
-            {name: partial(replace, audio) for name, audio in seed.items()} for seed in several
+            {name: partial(_checked, role, name, audio) for name, audio in seed.items()}
+            for seed in several
         ]
         return _Side(f"the {role}", readers)
     root = Path(str(recordings))
     if not root.is_dir():
         raise EvaluationError(f"the {role} '{root}' is no folder; give one of WAV files")
-    folders = [root]
-    if not any(root.glob("*.wav")):
-        folders = sorted(folder for folder in root.iterdir() if any(folder.glob("*.wav")))
-    if not folders:
+    seeds = {"": _readers(root)}
+    if not seeds[""]:
+        seeds = {folder.name: _readers(folder) for folder in sorted(root.iterdir())}
+    seeds = {name: readers for name, readers in seeds.items() if readers}
+    if not seeds:
         raise EvaluationError(f"the {role} '{root}' holds no WAV files")
-    return _Side(
-        f"'{root}'",
-        [
-            {path.stem: partial(read_wav, path) for path in folder.glob("*.wav")}
-            for folder in folders
-        ],
-    )
+    return _Side(f"'{root}'", [*seeds.values()], tuple(filter(None, seeds)))
+
+
+def _readers(folder: Path) -> dict[str, Callable[[], Audio]]:
+    files = folder.iterdir() if folder.is_dir() else ()
+    return {p.stem: partial(read_wav, p) for p in files if p.suffix.lower() == ".wav"}
+
+
+def _checked(role: str, name: str, audio: Audio) -> Audio:
+    samples = np.asarray(getattr(audio, "samples", None))
+    if samples.ndim != 1 or samples.dtype.kind != "f":
+        raise EvaluationError(
+            f"the {role}'s recording of {name!r} has samples of shape {list(samples.shape)} and "
+            f"type {samples.dtype}; give `Audio` of one channel, float32 in [-1, 1]"
+        )
+    return replace(audio, samples=samples)
 
 
 def _suite(

@@ -154,20 +154,21 @@ def _choose(field: Field, output: str) -> _Tail | None:
         if steps is not None and _is_apart(field, cut, output):
             memory = _memory(field, cut, steps, context, sizes)
             tails.append(_Tail(cut, context, steps, memory))
-    best = min(tails, key=lambda tail: tail.memory, default=None)
-    if best is None or best.memory + _WORTH > _peak(field.graph.nodes, sizes, {output}):
-        return None
-    context = field.margins(best.cut, 0)
-    steps = _steps(field, best.cut, context, costs)
-    if steps is None:
-        return None
-    # Chunks begin and end where the packets of operators do.
-    multiple = packet_steps(field, best.cut, 0)
-    before, after, steps = (
-        multiple * ceil(count / multiple) for count in (-context.first, context.last, steps)
-    )
-    context = context._replace(first=-before, last=after)
-    return replace(best, context=context, steps=steps)
+    most = _peak(field.graph.nodes, sizes, {output}) - _WORTH
+    worth = (tail for tail in tails if tail.memory <= most)
+    for tail in sorted(worth, key=lambda tail: tail.memory):
+        context = field.margins(tail.cut, 0)
+        steps = _steps(field, tail.cut, context, costs)
+        if steps is None:  # with its margins a chunk is too long
+            continue
+        # Chunks begin and end where the packets of operators do.
+        multiple = packet_steps(field, tail.cut, 0)
+        before, after, steps = (
+            multiple * ceil(count / multiple) for count in (-context.first, context.last, steps)
+        )
+        context = context._replace(first=-before, last=after)
+        return replace(tail, context=context, steps=steps)
+    return None
 
 
 def _steps(field: Field, cut: int, context: Context, costs: Mapping[int, float]) -> int | None:
