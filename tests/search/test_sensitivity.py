@@ -9,18 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.graphs import make_model, make_node, run_model
+from tests.rules import make_recipe
 from tts_compress.compression import compress
 from tts_compress.compression.workbench import Workbench
 from tts_compress.errors import ModelError, RecipeError
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.quantize.convert import count_operators
+from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
+from tts_compress.onnx.quantize.decisions import Decision, decide
 from tts_compress.recipes.recipe import Rule, find_recipe
-from tts_compress.search.measure import Estimator, GraphComparison, MeasuredDamage
+from tts_compress.search.measure import Damage, Estimator, GraphComparison, MeasuredDamage, rounded
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import write_result
 from tts_compress.search.search import search
-from tts_compress.search.sensitivity import Experiment, find_sensitivity
+from tts_compress.search.sensitivity import Experiment, Trial, _worth_measuring, find_sensitivity
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
 
@@ -119,6 +122,32 @@ def test_noise_of_rounding_is_estimated_as_it_is(
     power = (np.square(error).sum(axis=2) @ found.inputs).mean()
     assert estimator.noise(chosen) == pytest.approx(np.sqrt(power / found.output), rel=1e-3)
     assert estimator.probes[chosen.output].same_noise > 0.0
+
+
+def _trial(form: Any, *decisions: Decision) -> Trial:
+    nothing: Any = None
+    return Trial(group=nothing, format=form, recipe=nothing, decisions=decisions)
+
+
+@pytest.mark.parametrize(("kind", "share"), [("int16", 0.5), ("int12", 0.375), ("int8", 0.25)])
+def test_every_format_saves_bytes_and_does_damage(kind: str, share: float) -> None:
+    """Of 16 and 12 bits nothing was saved, and nothing was measured."""
+    weight = np.random.default_rng(0).normal(size=(3, 8, 1)).astype(np.float32)
+    node = make_node("Conv", "x w", "y", "/a/Conv")
+    model = make_model([node], {"x": [1, 8, 8]}, {"y": None}, {"w": weight})
+    decisions = tuple(decide(model, make_recipe({"weights": kind})))
+    converted = convert(Conversion(graph=model, decisions=decisions, ranges={}))
+    (held,) = run_model(converted, {"x": np.eye(8, dtype=np.float32)[None]})
+    stored = rounded(weight.astype(np.float64), decisions[0])[:, :, 0]
+    assert np.abs(stored - held[0]).max() < 1e-6 < np.abs(stored - weight[:, :, 0]).max()
+    assert _trial(None, *decisions).spared_bytes == (1 - share) * weight.nbytes
+
+
+def test_formats_of_which_nothing_is_known_are_measured() -> None:
+    trials = [_trial(SimpleNamespace(name=name)) for name in ("int16", "int8", "int8")]
+    estimates = [Damage(same_noise=sound, duration_frames=0.0) for sound in (0.0, 0.0, 1.0)]
+    kept = _worth_measuring(trials, dict(zip(trials, estimates, strict=True)))
+    assert kept == [trials[0], trials[2]]
 
 
 @pytest.mark.slow

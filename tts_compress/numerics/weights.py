@@ -87,9 +87,26 @@ def round_weight(weight: ArrayT, axis: int, *, multiplied: bool) -> tuple[ArrayT
     if sums.shape[1]:
         scales = xp.maximum(scales, xp.amax(abs(sums), 1) / PAIR_SPAN)
     scales = usable_scales(scales)
-    shape = [-1 if dimension == axis else 1 for dimension in range(weight.ndim)]
-    codes = xp.clip(xp.round(weight / scales.reshape(shape)), -CODE_LIMIT, CODE_LIMIT)
+    steps = by_axis(scales, axis, weight.ndim)
+    codes = xp.clip(xp.round(weight / steps), -CODE_LIMIT, CODE_LIMIT)
     return xp.asarray(codes, dtype=xp.int8), scales
+
+
+def round_in_parts(
+    weight: npt.NDArray[np.float64], axis: int, remainders: int
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Round a weight to codes of 8 bits with one of so many remainders; return codes, scales."""
+    largest = largest_code(remainders)
+    rows = np.moveaxis(weight, axis, 0).reshape(weight.shape[axis], -1)
+    scales = usable_scales(np.abs(rows).max(1) / largest)
+    steps = by_axis(scales, axis, weight.ndim)
+    return np.rint(weight / steps).clip(-largest, largest), scales
+
+
+def by_axis(scales: ArrayT, axis: int, axes: int) -> ArrayT:
+    """Return scales in the shape in which they multiply an array along one of its axes."""
+    shaped: ArrayT = scales.reshape([-1 if dimension == axis else 1 for dimension in range(axes)])
+    return shaped
 
 
 def usable_scales(scales: ArrayT) -> ArrayT:

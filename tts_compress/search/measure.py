@@ -40,7 +40,7 @@ from tts_compress.models.base import GraphModel
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import cut_part, open_cut
 from tts_compress.numerics.ranges import LEVELS, Range
-from tts_compress.numerics.weights import round_blocks, round_weight
+from tts_compress.numerics.weights import by_axis, round_blocks, round_in_parts, round_weight
 from tts_compress.onnx.graph import Graph, copy_model, with_outputs
 from tts_compress.onnx.modules import vary_weights
 from tts_compress.onnx.nodes import attribute
@@ -48,6 +48,7 @@ from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.precision import rounded_durations
 from tts_compress.onnx.quantize.collect import record_tensors
 from tts_compress.onnx.quantize.decisions import Decision
+from tts_compress.onnx.quantize.operators import remainders
 from tts_compress.onnx.session import (
     SHARED,
     Feeds,
@@ -402,8 +403,10 @@ def rounded(weight: _Array, decision: Decision) -> _Array:
     if decision.weights == Weights.INT8:
         multiplied = decision.activations != Activations.NONE
         codes, scales = round_weight(weight, decision.axis, multiplied=multiplied)
-        shape = [-1 if axis == decision.axis else 1 for axis in range(weight.ndim)]
-        return np.asarray(codes * scales.reshape(shape), np.float64)
+        return np.asarray(codes * by_axis(scales, decision.axis, weight.ndim), np.float64)
+    if decision.weights in {Weights.INT16, Weights.INT12}:
+        codes, scales = round_in_parts(weight, decision.axis, remainders(decision, weight.size))
+        return np.asarray(codes * by_axis(scales, decision.axis, weight.ndim), np.float64)
     if decision.weights == Weights.INT4:
         # To nearest; what an algorithm chooses is a little better.
         first = np.moveaxis(weight, decision.axis, 0).astype(np.float32)

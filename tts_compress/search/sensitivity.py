@@ -75,7 +75,8 @@ class Trial:
     @property
     def spared_bytes(self) -> int:
         """Bytes that its weights take less of than in FP32, about."""
-        stored = {Weights.FLOAT16: 2.0, Weights.BFLOAT16: 2.0, Weights.INT8: 1.0, Weights.INT4: 0.5}
+        stored = {Weights.FLOAT16: 2.0, Weights.BFLOAT16: 2.0, Weights.INT16: 2.0}
+        stored |= {Weights.INT12: 1.5, Weights.INT8: 1.0, Weights.INT4: 0.5}
         spared = (d.parameters * (4.0 - stored.get(d.weights, 4.0)) for d in self.decisions)
         return int(sum(spared))
 
@@ -319,6 +320,8 @@ def _worth_measuring(trials: Sequence[Trial], estimates: Mapping[Trial, Damage])
     kept: set[Trial] = set()
     for name in dict.fromkeys(trial.format.name for trial in trials):
         several = [trial for trial in trials if trial.format.name == name]
+        if all(estimates[t].same_noise == estimates[t].duration_frames == 0.0 for t in several):
+            kept.update(several)  # nothing is known of them
         for field_name in ("same_noise", "duration_frames"):
             power = {trial: getattr(estimates[trial], field_name) ** 2 for trial in several}
             total, least = sum(power.values()), 0.0

@@ -16,11 +16,10 @@ from tts_compress.numerics.ranges import LEVELS, Affine, Range
 from tts_compress.numerics.weights import (
     REMAINDERS,
     Float32,
-    largest_code,
     least_scales,
     round_bias,
+    round_in_parts,
     round_weight,
-    usable_scales,
 )
 from tts_compress.onnx.graph import CONTRIB, Array, Graph
 from tts_compress.onnx.modules import INTEGER_LSTM, module_of
@@ -197,27 +196,27 @@ def wide_weight(
     return graph.insert("DequantizeLinear", [stored, *steps], wide, axis=axis), scales
 
 
+def remainders(decision: Decision, size: int) -> int:
+    """Return the steps of a weight of 16 or 12 bits in a step of 8; pairs of 4 bits are even."""
+    return REMAINDERS if decision.weights == Weights.INT12 and size % 2 == 0 else 256
+
+
 def _added_weight(graph: Graph, weight: str, decision: Decision, codes: WeightCodes) -> str:
     """Store a weight in 16 or 12 bits: codes of 8, and remainders of 8 or 4, added at run time."""
     wide = f"{weight}.added"
     if graph.producer(wide) is not None:
         return wide
     values = graph.value(weight).astype(np.float64)
-    is_narrow = decision.weights == Weights.INT12 and values.size % 2 == 0
-    levels = REMAINDERS if is_narrow else 256
+    levels = remainders(decision, values.size)
     chosen = codes.chosen.get(decision.output)
     if isinstance(chosen, WholeCodes):
         rounded, scales = np.moveaxis(chosen.codes, 0, decision.axis), chosen.scales
     else:
-        largest = largest_code(levels)
-        rows = np.moveaxis(values, decision.axis, 0).reshape(values.shape[decision.axis], -1)
-        shape = [-1 if dimension == decision.axis else 1 for dimension in range(values.ndim)]
-        scales = usable_scales(np.abs(rows).max(1) / largest)
-        rounded = np.rint(values / scales.reshape(shape)).clip(-largest, largest)
+        rounded, scales = round_in_parts(values, decision.axis, levels)
     high = np.floor(rounded / levels)
     low = (rounded - levels * high).astype(np.uint8)
     stored = graph.share_constant(f"{weight}.high", high.astype(np.int8))
-    if is_narrow:
+    if levels == REMAINDERS:
         remainder = store_pairs(graph, f"{weight}.low", low)
     else:
         remainder = graph.share_constant(f"{weight}.low", low)
