@@ -73,6 +73,33 @@ def test_gates_of_a_wavenet() -> None:
     _check(model, integer, at_least=33)
 
 
+@pytest.mark.parametrize("gate", ["s", "x"])
+def test_a_single_channel_scales_all(gate: str) -> None:
+    """Filled up, its codes did not fit the others', and the runtime refused the graph."""
+    nodes = [
+        make_node("Conv", "x w1", "h", pads=[1, 1]),
+        make_node("Conv", "x w2", "g", pads=[1, 1]),
+        make_node("Sigmoid", "g", "s"),
+        make_node("Mul", f"h {gate}", "m"),
+        make_node("Conv", "m w3", "y", pads=[1, 1]),
+    ]
+    channels = 8 if gate == "x" else 32
+    model = _model(nodes, {"w1": (channels, 8, 3), "w2": (1, 8, 3), "w3": (16, channels, 3)})
+    _check(model, _integer(model, "h", "g", "y"), at_least=30)
+
+
+def test_codes_that_hardly_reach_up_are_not_turned_round() -> None:
+    """Below zero a falling line goes up, beyond the codes of what it reads."""
+    nodes = [
+        make_node("Conv", "x w1 b1", "h", pads=[1, 1]),
+        make_node("LeakyRelu", "h", "a", alpha=-1.0),
+        make_node("Conv", "a w2", "y", pads=[1, 1]),
+    ]
+    low = {"b1": np.full(32, -3, np.float32)}
+    model = _model(nodes, {"w1": (32, 8, 3), "w2": (16, 32, 3)}, low)
+    _check(model, _integer(model, "h", "y"), at_least=30)
+
+
 @pytest.mark.parametrize(
     ("between", "absent", "least"),
     [

@@ -10,6 +10,8 @@ from onnx import numpy_helper
 from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.integer.emitted import emitted
+from tts_compress.onnx.graph import Graph
+from tts_compress.onnx.integer import add_in_pairs
 from tts_compress.onnx.nodes import set_nodes
 
 PLANNED = frozenset({"pre", "up", "first", "second"})
@@ -83,6 +85,14 @@ def test_every_subset_of_the_convolutions_works() -> None:
             integer = _emit(model, convolutions)
             (result,) = run_model(integer, _signal(16))
             assert snr_db(expected, result) > 30, nodes
+
+
+def test_sums_without_names_become_pairs_of_other_names() -> None:
+    nodes = [make_node("Sum", "a b b", "s", name=""), make_node("Sum", "s a b", "y", name="")]
+    graph = Graph(make_model(nodes, {"a": [2], "b": [2]}, {"y": None}))
+    add_in_pairs(graph)
+    ones = dict.fromkeys("ab", np.ones(2, np.float32))
+    assert run_model(graph.finish(), ones)[0].tolist() == [5, 5]
 
 
 def test_a_number_that_adds_an_axis_stays_real() -> None:

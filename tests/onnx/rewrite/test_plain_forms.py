@@ -21,7 +21,7 @@ from tts_compress.onnx.rewrite.plain_forms import (
 
 _SCALARS = {
     name: np.array(value, np.float32)
-    for name, value in {"zero": 0.0, "slope": 0.1, "three": 3.0, "half": 0.5}.items()
+    for name, value in {"zero": 0.0, "slope": 0.1, "three": 3.0, "minus": -1.0, "half": 0.5}.items()
 }
 _SCALED, _TURNED = make_node("Mul", "x slope", "s"), make_node("Mul", "slope x", "s")
 
@@ -64,6 +64,7 @@ def test_relus_are_one_operator(node: str) -> None:
     [
         [make_node("Mul", "x each", "s"), make_node("Max", "s x", "y")],
         [make_node("Mul", "x three", "s"), make_node("Max", "s x", "y")],
+        [make_node("Mul", "x minus", "s"), make_node("Max", "s x", "y")],
         [_SCALED, make_node("Max", "s half", "y")],
         [_SCALED, make_node("Max", "s x zero", "y")],
         [_SCALED, make_node("Greater", "x half", "c"), make_node("Where", "c x s", "y")],
@@ -73,7 +74,15 @@ def test_relus_are_one_operator(node: str) -> None:
         [make_node("Mul", "x wide", "s"), make_node("Max", "s x", "y")],
     ],
     ids=[
-        *("by channel", "steep", "no activation", "three", "another bend", "upside down"),
+        *(
+            "by channel",
+            "steep",
+            "falling",
+            "no activation",
+            "three",
+            "another bend",
+            "upside down",
+        ),
         *("bounded", "more axes", "slope of more axes"),
     ],
 )

@@ -206,10 +206,11 @@ def _define(
 
 
 def _pair(emitter: Emitter, left: str, right: str) -> tuple[Coded, Coded]:
-    """Return the codes of two tensors, equally wide."""
+    """Return the codes of two tensors, equally wide but for one of a single channel."""
     first, second = emitter.codes(left), emitter.codes(right)
-    spare = max(first.spare, second.spare)
-    return emitter.widen(first, spare), emitter.widen(second, spare)
+    if first.spare == second.spare:
+        return first, second
+    return emitter.narrow(first), emitter.narrow(second)
 
 
 _ELEMENTWISE = {

@@ -93,16 +93,6 @@ class Emitter:
         inputs = [coded.tensor, *self.graph.add_bounds("channels", 0, -coded.spare, 2)]
         return Coded(self.graph.make("Slice", inputs, f"{coded.tensor}.narrow"), coded.code)
 
-    def widen(self, coded: Coded, spare: int) -> Coded:
-        """Return codes with at least so many spare channels."""
-        if coded.spare >= spare:
-            return coded
-        pads = np.array([0, 0, 0, 0, 0, spare - coded.spare])
-        amounts = self.graph.add_constant("spare_channels", pads)
-        inputs = [coded.tensor, amounts, self.zero(coded.code.zero)]
-        wide = self.graph.make("Pad", inputs, f"{coded.tensor}.wide")
-        return Coded(wide, coded.code, spare)
-
     def weighted_name(self, operator: str) -> str:
         """Return a new name for an operator with weights; it still tells the module."""
         return self.graph.fresh(f"{self.scope}/{operator}")

@@ -144,7 +144,7 @@ def add_in_pairs(graph: Graph) -> None:
         graph.remove(node)
         total, *others, last = node.input
         for index, tensor in enumerate(others):
-            part, name = f"{node.output[0]}.part", f"{node.name}.{index}"
+            part, name = f"{node.output[0]}.part", f"{node.name or node.output[0]}.{index}"
             total = graph.make("Add", [total, tensor], part, name)
         graph.add("Add", [total, last], node.output, node.name)
 
@@ -250,7 +250,7 @@ def _follows(graph: Graph, node: onnx.NodeProto, coded: set[str]) -> bool:
         reader = graph.only_reader(node.output[0])
         return reader is None or reader.op_type != "Erf"
     if node.op_type in {"LeakyRelu", "Relu", "Tanh", "Sigmoid"}:
-        return attribute(node, "alpha", 0.0) <= 1  # on codes a LeakyRelu is the upper of two lines
+        return 0 <= attribute(node, "alpha", 0.0) <= 1  # on codes it is the upper of two lines
     if node.op_type == "Concat":
         return attribute(node, "axis", 0) == 1 and len(data) == len(node.input)
     if node.op_type == "Add" and is_normalized(graph, node.output[0]):

@@ -143,7 +143,7 @@ def _holds(
         return False
     slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
     # `Max` takes the upper line of two.
-    return slope is not None and (node.op_type != "Max" or slope <= 1)
+    return slope is not None and (node.op_type != "Max" or 0 <= slope <= 1)
 
 
 def state_padding(graph: Graph) -> int:
