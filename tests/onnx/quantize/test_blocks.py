@@ -11,7 +11,8 @@ from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize import convert as module
-from tts_compress.onnx.quantize.convert import convert
+from tts_compress.onnx.quantize.convert import Conversion, convert
+from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import open_optimized
 
 _CHANNELS = 32
@@ -162,6 +163,27 @@ def test_others_keep_three_axes(model: onnx.ModelProto, request: pytest.FixtureR
     finished = _finished(model, {"weights": "int8"})
     kinds = [node.op_type for node in finished.graph.node]
     assert ("Unsqueeze" in kinds) == ("fits" in request.node.name)
+
+
+def test_a_table_of_three_axes_is_no_convolution() -> None:
+    """What a single number looks up in it has two axes, and got a height before time."""
+    model = _single((32, 32, 3), pads=[1, 1])
+    table = np.ones((5, 32, 40), np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    number = onnx.helper.make_tensor_value_info("third", onnx.TensorProto.INT64, [])
+    model.graph.input.append(number)
+    model.graph.node.extend(
+        [
+            make_node("Gather", "table third", "row", "/net/table/Gather"),
+            make_node("Add", "y row", "z", "/net/Add"),
+        ]
+    )
+    model.graph.output[0].name = "z"
+    decisions = tuple(decide(model, make_recipe({})))
+    finished = convert(Conversion(graph=model, decisions=decisions, ranges={}))
+    feeds = _feeds(0) | {"third": np.array(3)}
+    (wanted,), (got,) = (run_model(m, feeds) for m in (model, finished))
+    assert np.abs(got - wanted).max() <= 0.02 * np.abs(wanted).max()
 
 
 def test_what_durations_depend_on_keeps_three_axes() -> None:

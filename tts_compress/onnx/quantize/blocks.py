@@ -47,7 +47,8 @@ def add_height(
         lengths: Outputs that decide durations.
     """
     weights = {tensor.name: tuple(tensor.dims) for tensor in original.graph.initializer}
-    along = {d.output: d for d in decisions if d.weight and len(weights[d.tensor]) == 3}
+    convolutions = [d for d in decisions if d.operator in {"Conv", "ConvTranspose"}]
+    along = {d.output: d for d in convolutions if len(weights[d.tensor]) == 3}
     deciding = length_outputs(original, lengths)
     layers = [
         node
