@@ -239,6 +239,21 @@ def test_a_loop_may_read_codes_that_were_turned() -> None:
 
 
 @pytest.mark.usefixtures("short")
+def test_an_inputs_own_value_stays_one() -> None:
+    """In the loop it was a constant, whatever the caller gave."""
+    model, (call, longer) = _stretched()
+    model.graph.node[-1].output[0] = "plain"
+    model.graph.node.append(make_node("Mul", "plain gain", "audio"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(1, np.float32), "gain"))
+    model.graph.input.append(helper.make_tensor_value_info("gain", TensorProto.FLOAT, [1]))
+    looped = in_chunks(model, [call, longer], "audio", "m")
+    assert len(_loops(looped)) == 1
+    for feeds in (longer, longer | {"gain": np.full(1, 3, np.float32)}):
+        (before,), (after,) = (run_model(graph, feeds) for graph in (model, looped))
+        assert np.array_equal(before, after)
+
+
+@pytest.mark.usefixtures("short")
 def test_what_is_read_beside_the_sound_stays_outside() -> None:
     """Only what follows it is in the loop."""
     model, calls = _stretched(read_again="wide")

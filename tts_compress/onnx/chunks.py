@@ -243,7 +243,7 @@ def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> o
     elsewhere = set[str]().union(*map(tensors_read, outer))
     constants = {n.output[0] for n in inner if n.op_type == "Constant"}
     shared = constants & elsewhere
-    weights = {t.name: t for t in model.graph.initializer if t.name in read}
+    weights = {name: t for name, t in graph.initializers.items() if name in read}
     moved = [tensor for name, tensor in weights.items() if name not in elsewhere]
     names = {source: _named("chunk")}
     small = {name for name, tensor in weights.items() if prod(tensor.dims) <= _COPIED}

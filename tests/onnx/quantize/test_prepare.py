@@ -119,6 +119,15 @@ def test_operator_sets_of_branches_are_kept() -> None:
     assert "com.microsoft" in [opset.domain for opset in prepare(model).opset_import]
 
 
+@pytest.mark.parametrize("opset", [11, 13])
+def test_an_inputs_own_value_is_kept(opset: int) -> None:
+    """In older operators it became a constant."""
+    nodes = [make_node("MatMul", "x w", "h"), make_node("Mul", "h gain", "y")]
+    weights, inputs = {"w": np.ones((4, 4)), "gain": np.ones(1)}, {"x": [2, 4], "gain": [1]}
+    model = prepare(make_model(nodes, inputs, {"y": None}, weights, opset=opset))
+    assert [value.name for value in model.graph.input] == ["x", "gain"]
+
+
 def test_padding_states_all_axes() -> None:
     """Onnxruntime moved transposes past one that named some, which then read wrong ones."""
     amounts = {"few": np.array([1, 2]), "axis": np.array([-1]), "zero": np.zeros(())}

@@ -176,11 +176,6 @@ def upgrade_opset(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model, which is changed, in operators that have quantized forms."""
     if (opset := standard_opset(model)) >= OLDEST_OPSET:
         return model
-    # Before IR version 4, every weight was an input, too.
-    stored = initializer_names(model.graph)
-    inputs = [value for value in model.graph.input if value.name not in stored]
-    del model.graph.input[:]
-    model.graph.input.extend(inputs)
     model.ir_version = max(model.ir_version, _OLDEST_IR)
     try:
         graph = version_converter.convert_version(model, OLDEST_OPSET).graph
