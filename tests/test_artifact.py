@@ -269,6 +269,20 @@ def test_force_replaces_only_our_own(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "thesis.tex").exists()
 
 
+def test_a_link_to_a_directory_stays(tmp_path: Path) -> None:
+    """A directory of its own took its place, and the one on the larger disk was not replaced."""
+    _make(tmp_path / "disk" / "big", "old")
+    (tmp_path / "out").symlink_to(tmp_path / "disk" / "big")
+    with pytest.raises(ArtifactError, match="--force"):
+        _make(tmp_path / "out")
+    _make(tmp_path / "out", force=True)
+    assert (tmp_path / "out").is_symlink()
+    assert _content(tmp_path / "disk" / "big") == "new"
+    (tmp_path / "here").symlink_to(Path.cwd())
+    with pytest.raises(ArtifactError, match="is the current directory"):
+        check_replaceable(tmp_path / "here", _MARKER, force=True)
+
+
 @pytest.mark.parametrize("kind", ["file", "broken link"])
 def test_what_is_no_directory_is_never_replaced(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "out"

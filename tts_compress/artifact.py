@@ -251,10 +251,11 @@ def atomic_directory(target: Path, *, marker: str, force: bool = False) -> Itera
     Leftovers of a killed run are removed by the next one.
 
     Args:
-        target: The directory to create.
+        target: The directory to create; a link to one stays, and what it leads to is replaced.
         marker: A file that only our own directories of this kind have.
         force: Replace an existing `target` that has the marker.
     """
+    target = _behind_link(target)
     check_replaceable(target, marker, force=force)
     with file_errors(f"cannot write '{target}'"):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -311,6 +312,7 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         marker: A file that only our own directories of this kind have.
         force: Allow one of them to be replaced.
     """
+    target = _behind_link(target)
     absolute = target.absolute()
     above = next((path for path in absolute.parents if os.path.lexists(path)), absolute)
     if not above.is_dir():
@@ -321,6 +323,12 @@ def check_replaceable(target: Path, marker: str, *, force: bool) -> None:
         _check_ours(target, marker, force=force)
     with file_errors(f"cannot write '{target}'"), spare_folder(above) as trial:
         (trial / absolute.name).mkdir()
+
+
+def _behind_link(target: Path) -> Path:
+    """Return the directory that a link leads to, and anything else as it is."""
+    with file_errors(f"cannot write '{target}'"):
+        return target.resolve() if target.is_symlink() and target.is_dir() else target
 
 
 def _check_ours(target: Path, marker: str, *, force: bool) -> None:
