@@ -7,7 +7,7 @@ from onnx import TensorProto
 
 from tests.graphs import make_node
 from tests.onnx.rewrite.along_time import build, rewritten, run, types
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.graph import Graph, copy_model, infer_types
 from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
 
 _CONSTANTS = {
@@ -40,15 +40,18 @@ def _masked(longest: str) -> list[onnx.NodeProto]:
     return [*_mask(longest), make_node("Mul", "x mask", "m"), make_node("Tanh", "m", "y")]
 
 
-@pytest.mark.parametrize("longest", ["most", "frames"])
-def test_masks_of_one_utterance_are_dropped(longest: str) -> None:
+@pytest.mark.parametrize(
+    ("longest", "batch"), [("most", "batch_size"), ("frames", "batch_size"), ("most", "N")]
+)
+def test_masks_of_one_utterance_are_dropped(longest: str, batch: str) -> None:
     counts: list[int] = []
 
     def rewrite(graph: Graph) -> int:
         counts.append(single_utterance(graph))
         return drop_masks(graph)
 
-    assert types(rewritten(rewrite, build(_masked(longest), {}, _CONSTANTS))) == ["Tanh"]
+    model = build(_masked(longest), {}, _CONSTANTS, batch)
+    assert types(rewritten(rewrite, model)) == ["Tanh"]
     assert counts == [2]
 
 
@@ -76,6 +79,18 @@ def test_masked_attention_is_freed() -> None:
     rewritten(
         lambda graph: single_utterance(graph) and drop_masks(graph), build(nodes, {}, constants)
     )
+
+
+@pytest.mark.parametrize(
+    "source", [make_node("ReduceMean", "x", "g", axes=[2]), make_node("Identity", "each", "g")]
+)
+def test_a_mask_that_repeats_a_frame_stays(source: onnx.NodeProto) -> None:
+    """Nothing else gave the result its length."""
+    nodes = [source, *_mask("most"), make_node("Mul", "mask g", "m"), make_node("Neg", "m", "y")]
+    nodes = [node for node in nodes if node.output[0] not in {"shape", "frames"}]
+    model = build(nodes, {}, _CONSTANTS | {"each": np.ones((1, 4, 1), np.float32)}, batch=1)
+    infer_types(model)
+    rewritten(drop_masks, model, 0)
 
 
 def test_several_utterances_keep_their_masks() -> None:

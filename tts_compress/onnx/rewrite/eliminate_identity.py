@@ -16,12 +16,16 @@ from onnx import TensorProto, numpy_helper
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import read_convolution
 from tts_compress.onnx.nodes import attribute, copy_attributes, sort_nodes
+from tts_compress.onnx.rewrite.normalization import Shape, known_shapes
 
 _UNARY = frozenset(
     {"Cast", "ConstantOfShape", "Erf", "Exp", "Identity", "LeakyRelu"}
     | {"Neg", "Relu", "Sigmoid", "Sqrt", "Tanh"}
 )
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
+_VALID = ("Less", ("Range", "begin", "limit", "step"), "lengths")
+"""The frames of each utterance that are none of its padding."""
+
 _REAL = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
@@ -148,18 +152,21 @@ def _fill_value(graph: Graph, tensor: str) -> float | None:
 
 
 def single_utterance(graph: Graph) -> int:
-    """Fix the batch axis of every input and output to one utterance; return how many were open.
+    """Fix the batch axis of inputs and outputs to one utterance; return how many were open.
 
-    Programs that speak with Piper voices never pass more; and one utterance has no padding, so
-    its length is the number of its ids.
+    Programs that speak with voices never pass more; and one utterance has no padding, so its
+    length is the number of its ids. The axis is the first, and is called `batch_size`, or as that
+    of the lengths which frame numbers are compared with.
     """
-    fixed = 0
-    for value in (*graph.model.graph.input, *graph.model.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if len(dims) and dims[0].dim_param == "batch_size":
-            dims[0].dim_value = 1
-            fixed += 1
-    return fixed
+    compared = (graph.match(node.output[0], _VALID, ("Unsqueeze",)) for node in graph.nodes)
+    lengths = {_origin(graph, parts["lengths"]) for parts in compared if parts is not None}
+    values = (*graph.model.graph.input, *graph.model.graph.output)
+    firsts = [(v.name, dims[0]) for v in values if (dims := v.type.tensor_type.shape.dim)]
+    names = {"batch_size", *(dim.dim_param for name, dim in firsts if name in lengths)} - {""}
+    batches = [dim for _, dim in firsts if dim.dim_param in names]
+    for dim in batches:
+        dim.dim_value = 1
+    return len(batches)
 
 
 def drop_masks(graph: Graph) -> int:
@@ -167,20 +174,31 @@ def drop_masks(graph: Graph) -> int:
 
     A frame is valid while its number is below the utterance's length, and there are as many frames
     as the longest utterance has. With one utterance that is all of them. Required, therefore: every
-    graph input that has a batch axis has it fixed to 1 (see `single_utterance`).
+    graph input that has a batch axis has it fixed to 1 (see `single_utterance`), and what is masked
+    is as long as the mask.
     """
     if not is_single(graph):
         return 0
-    dropped = 0
+    shapes, dropped = known_shapes(graph), 0
     for node in graph.nodes:
         kept: str | None = None
         if node.op_type == "Mul":
             pairs = (node.input, node.input[::-1])
-            kept = next((factor for factor, other in pairs if _is_mask(graph, other)), None)
+            masked = (x for x, mask in pairs if _is_mask(graph, mask) and _fills(shapes, x, mask))
+            kept = next((x for x in masked if graph.constant(x) is None), None)
         elif node.op_type == "Where" and _is_never(graph, node.input[0]):
             kept = node.input[2] if _is_product(graph, node.input[2]) else None
         dropped += graph.bypass(node, kept)
     return dropped
+
+
+def _fills(shapes: Mapping[str, Shape], tensor: str, mask: str) -> bool:
+    """Return False if a tensor is known to be repeated along an axis of a mask but the first."""
+    sizes, along = shapes.get(tensor), shapes.get(mask, (None, None))
+    if sizes is None:
+        return True
+    pairs = zip(sizes[::-1], along[:0:-1], strict=False)
+    return len(sizes) >= len(along) and all(size != 1 or frames == 1 for size, frames in pairs)
 
 
 def is_single(graph: Graph) -> bool:
@@ -217,8 +235,7 @@ def _is_mask(graph: Graph, tensor: str) -> bool:
     source = graph.producer(cast.input[0])
     if source is not None and source.op_type == "Cast":  # a graph in 16 bits narrows its masks
         return _is_mask(graph, cast.input[0])
-    less = ("Less", ("Range", "begin", "limit", "step"), "lengths")
-    parts = graph.match(cast.input[0], less, ("Unsqueeze",))
+    parts = graph.match(cast.input[0], _VALID, ("Unsqueeze",))
     if parts is None or [graph.scalar(parts[name]) for name in ("begin", "step")] != [0, 1]:
         return False
     lengths = _origin(graph, parts["lengths"])
