@@ -1,6 +1,7 @@
 """An editable graph: producers and readers of tensors, and constants."""
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -187,29 +188,42 @@ class Graph:
 
         Args:
             tensor: The tensor.
-            pattern: An operator and the patterns of its first inputs, in any order for `Add` and
-                `Mul`; or a name, which stands for one tensor wherever it occurs.
+            pattern: An operator and the patterns of its first inputs, in any order for `Add`, `Mul`
+                and `Max`; or a name, which stands for one tensor wherever it occurs.
             through: Operators that are skipped, along their first inputs, where another is
                 expected.
         """
+        return next(iter(self.matches(tensor, pattern, through)), None)
+
+    def matches(
+        self,
+        tensor: str,
+        pattern: Pattern,
+        through: Collection[str] = (),
+        named: Mapping[str, str] = MappingProxyType({}),
+    ) -> list[dict[str, str]]:
+        """Return the tensors that a pattern names, in each order of operands that fits.
+
+        Args:
+            tensor: As for `match`, like the next two.
+            pattern: An operator or a name.
+            through: Operators that are skipped.
+            named: Tensors that names stand for already.
+        """
         if isinstance(pattern, str):
-            return {pattern: tensor}
+            return [{**named, pattern: tensor}] if named.get(pattern, tensor) == tensor else []
         node, (operator, *parts) = self.producer(tensor), pattern
         while node is not None and node.op_type in through:
             node = self.producer(node.input[0])
         if node is None or node.op_type != operator or len(node.input) < len(parts):
-            return None
-        inputs = list(node.input)[: len(parts)]
-        for order in (inputs, inputs[::-1])[: 1 + (operator in {"Add", "Mul"})]:
-            named: dict[str, str] = {}
+            return []
+        inputs, several = list(node.input)[: len(parts)], list[dict[str, str]]()
+        for order in (inputs, inputs[::-1])[: 1 + (operator in {"Add", "Mul", "Max"})]:
+            fitting = [dict(named)]
             for source, part in zip(order, parts, strict=True):
-                more = self.match(source, part, through)
-                if more is None or any(named.get(name, t) != t for name, t in more.items()):
-                    break
-                named |= more
-            else:
-                return named
-        return None
+                fitting = [m for n in fitting for m in self.matches(source, part, through, n)]
+            several += fitting
+        return several
 
     def rename_output(self, node: onnx.NodeProto, position: int, tensor: str) -> None:
         """Let a node write another tensor; the readers of the old one stay."""

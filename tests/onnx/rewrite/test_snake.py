@@ -33,9 +33,10 @@ _VALUES: dict[str, np.ndarray] = {
 @pytest.mark.parametrize(
     "square", [make_node("Pow", "wave two", "square"), make_node("Mul", "wave wave", "square")]
 )
-def test_snake_is_a_cosine(square: onnx.NodeProto, rank: int) -> None:
+@pytest.mark.parametrize("phase", ["alpha x", "x alpha"])
+def test_snake_is_a_cosine(phase: str, square: onnx.NodeProto, rank: int) -> None:
     nodes = _snake()
-    nodes[2] = square
+    nodes[0], nodes[2] = make_node("Mul", phase, "phase"), square
     values = {
         name: value[0] if rank == 2 and value.ndim else value for name, value in _VALUES.items()
     }

@@ -85,21 +85,15 @@ _SPLIT: Mapping[str, Callable[[Graph, onnx.NodeProto], bool]] = {
     "QuickGelu": _split_swish,
 }
 
-# A pattern's operands are tried in both orders, but each pattern by itself.
-_LEAKY = (
+_SCALED = ("Mul", "x", "slope")
+_CURVES = (
     ("Sub", ("Relu", "x"), ("Mul", ("Relu", ("Neg", "x")), "slope")),
-    *(
-        form
-        for scaled in (("Mul", "x", "slope"), ("Mul", "slope", "x"))
-        for form in (
-            ("Max", "x", scaled),
-            ("Max", scaled, "x"),
-            *(("Where", (op, "x", "zero"), "x", scaled) for op in ("Greater", "GreaterOrEqual")),
-            *(("Where", (op, "x", "zero"), scaled, "x") for op in ("Less", "LessOrEqual")),
-        )
-    ),
+    ("Max", "x", _SCALED),
+    *(("Where", (op, "x", "zero"), "x", _SCALED) for op in ("Greater", "GreaterOrEqual")),
+    *(("Where", (op, "x", "zero"), _SCALED, "x") for op in ("Less", "LessOrEqual")),
+    ("Max", "x", "zero"),
+    ("Clip", "x", "zero"),
 )
-_RELU = (("Max", "x", "zero"), ("Max", "zero", "x"), ("Clip", "x", "zero"))
 
 
 def unify_activations(graph: Graph) -> int:
@@ -118,8 +112,8 @@ def _unify(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> b
     if len(list(filter(None, node.input))) > 2 + (node.op_type == "Where"):
         return False
     output = node.output[0]
-    matches = (graph.match(output, form) for form in (*_LEAKY, *_RELU))
-    parts = next((p for p in matches if p is not None and _holds(graph, shapes, node, p)), None)
+    matches = (parts for form in _CURVES for parts in graph.matches(output, form))
+    parts = next((parts for parts in matches if _holds(graph, shapes, node, parts)), None)
     if parts is None or graph.types.get(output) != TensorProto.FLOAT:
         return False
     graph.remove(node)
