@@ -22,7 +22,7 @@ from tts_compress.numerics.weights import (
     round_weight,
 )
 from tts_compress.onnx.graph import CONTRIB, Array, Graph
-from tts_compress.onnx.modules import INTEGER_LSTM, module_of
+from tts_compress.onnx.modules import INTEGER_LSTM, LAYERS, module_of
 from tts_compress.onnx.nodes import copy_attributes, tensors_read
 from tts_compress.onnx.precision import duration_outputs, phase_outputs
 from tts_compress.onnx.quantize.decisions import PASSING, Decision
@@ -70,6 +70,7 @@ def halve(
         and (module := module_of(node, graph.initializers.keys())).split(".")[0] in components
         and (module not in kept or node.output[0] in halved)
         and graph.types.get(node.output[0]) == TensorProto.FLOAT
+        and (node.op_type in LAYERS or not any(_vanishes(graph, name) for name in node.input))
     ]
     produced = {name for node in region for name in node.output}
     for node in region:
@@ -77,6 +78,13 @@ def halve(
             if name not in produced and graph.types.get(name) == TensorProto.FLOAT:
                 graph.replace_input(node, position, _narrow(graph, name))
     _widen_border(graph, region)
+
+
+def _vanishes(graph: Graph, name: str) -> bool:
+    """Return True for a constant, such as an epsilon, of which float16 would leave zeros alone."""
+    values = graph.value(name) if name in graph.initializers else np.zeros(0)
+    # Half of its smallest number is rounded to zero.
+    return bool(0 < np.abs(values).max(initial=0) <= 2.0**-25)
 
 
 def _narrow(graph: Graph, name: str) -> str:
