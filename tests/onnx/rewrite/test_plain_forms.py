@@ -74,16 +74,8 @@ def test_relus_are_one_operator(node: str) -> None:
         [make_node("Mul", "x wide", "s"), make_node("Max", "s x", "y")],
     ],
     ids=[
-        *(
-            "by channel",
-            "steep",
-            "falling",
-            "no activation",
-            "three",
-            "another bend",
-            "upside down",
-        ),
-        *("bounded", "more axes", "slope of more axes"),
+        *("by channel", "steep", "falling", "no activation", "three", "another bend"),
+        *("upside down", "bounded", "more axes", "slope of more axes"),
     ],
 )
 def test_other_curves_stay(nodes: list[onnx.NodeProto]) -> None:
