@@ -47,7 +47,8 @@ class LayerRecord:
     """True if a graph's operator decides durations alone; omitted from the file if false."""
 
     reason: str = ""
-    """Reason why a layer of a torch module keeps FP32; omitted from the file if empty."""
+    """Reason why a layer keeps FP32, of a graph only where no rule could have changed that; omitted
+    from the file if empty."""
 
     def record(self) -> "LayerRecord":
         """Return what a manifest holds of it, where it is more."""

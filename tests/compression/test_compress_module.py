@@ -385,7 +385,7 @@ def test_much_float32_is_told_with_its_reasons() -> None:
     net = nn.Sequential(nn.Linear(64, 64), nn.Conv3d(8, 8, 3))
     told = (
         r"^30% of the weights stay in FP32; '1' \(Conv3d, 1,736\): there is no compressed layer "
-        r"of its kind; `manifest_of\(result\)\.layers` has all$"
+        r"of its kind; `layers` of the result's manifest has all$"
     )
     with pytest.warns(TTSCompressWarning, match=told) as caught:
         compress(net, "int8-weight-only")

@@ -16,7 +16,12 @@ from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.compression.verification import run_original, verify
-from tts_compress.errors import MissingExtraError, ModelError, QuantizationError
+from tts_compress.errors import (
+    MissingExtraError,
+    ModelError,
+    QuantizationError,
+    TTSCompressWarning,
+)
 from tts_compress.models import load, open_model
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.quantize.convert import count_arithmetic
@@ -94,6 +99,30 @@ def test_every_opset_is_compressed_into_a_graph_that_opens(
     (exact,), (found,) = (run_model(g, {"mel": mel}) for g in (original, small.graph()))
     assert snr_db(exact, found) > 12  # of 4 bits, at random
     assert sum(small.manifest.run.arithmetic.values()) >= 4
+
+
+def test_weights_in_a_loop_are_told(tmp_path: Path) -> None:
+    """They stayed in FP32 without a word, and the manifest did not list them."""
+    random = np.random.default_rng(0)
+    body = make_body(
+        [make_node("MatMul", "h w", "n", "/dec/MatMul"), make_node("Identity", "on", "again")],
+        {"i": (TensorProto.INT64, []), "on": (TensorProto.BOOL, []), "h": [1, 64]},
+        {"again": (TensorProto.BOOL, []), "n": [1, 64]},
+    )
+    nodes = [
+        make_node("MatMul", "x v", "a", "/enc/MatMul"),
+        make_node("Loop", "times - a", "y", body=body),
+    ]
+    weights = {name: random.normal(size=(64, 64)) / 8 for name in "vw"} | {"times": np.array(3)}
+    onnx.save(make_model(nodes, {"x": [1, 64]}, {"y": None}, weights), tmp_path / "loop.onnx")
+    told = (
+        r"^50% of the weights stay in FP32; 'dec' \(MatMul, 4,096\): it is in a branch or a loop;"
+    )
+    with pytest.warns(TTSCompressWarning, match=told) as caught:
+        small: Any = compress(f"onnx:{tmp_path / 'loop.onnx'}", "int8-weight-only")
+    assert [warning.filename for warning in caught] == [__file__]
+    assert small.manifest.counts == {"MatMul float32/none": 1, "MatMul int8/none": 1}
+    assert [layer.module for layer in small.manifest.layers] == ["enc", "dec"]
 
 
 def test_old_graph_that_the_converter_does_not_know_is_refused(

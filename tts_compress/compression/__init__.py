@@ -26,6 +26,7 @@ from tts_compress.compression.workbench import (
     join_manifests,
     source_of,
     trial_feeds,
+    warn_of_float32,
 )
 from tts_compress.errors import QuantizationError, RecipeError, SchemeError
 from tts_compress.folders import temporary_folder
@@ -293,7 +294,9 @@ def _compress_graphs(
             folder = job.training.folder / f"graph-{number}"
             part_job = replace(job, training=replace(job.training, folder=folder))
         graphs[part], manifests[part] = _compress_graph(bench, source, part_job, share)
-    return model.with_graphs(graphs, join_manifests(manifests))
+    manifest = join_manifests(manifests)
+    warn_of_float32(manifest.layers, [layer for layer in manifest.layers if layer.reason])
+    return model.with_graphs(graphs, manifest)
 
 
 def _compress_graph(

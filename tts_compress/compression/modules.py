@@ -12,8 +12,14 @@ import torch
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from tts_compress.artifact import LayerRecord, Manifest, Source
-from tts_compress.compression.workbench import Job, describe, read_texts
+from tts_compress.artifact import Manifest, Source
+from tts_compress.compression.workbench import (
+    Job,
+    describe,
+    largest_layers,
+    read_texts,
+    warn_of_float32,
+)
 from tts_compress.environment import describe_processor
 from tts_compress.errors import (
     QuantizationError,
@@ -38,11 +44,6 @@ _FAST_IF: dict[str, frozenset[str]] = {
     "float16": frozenset({"amx_fp16", "avx512_fp16", "fphp"}),
 }
 """Processor features; a type's arithmetic is fast only with one of its features."""
-
-_MOST_FLOAT32 = 0.1
-"""Share of the weights above which FP32 is not left without a word."""
-
-_SHOWN_LAYERS = 3
 
 
 def compress_system(
@@ -106,11 +107,11 @@ def compress_module(module: nn.Module, recipe: Recipe, calibration: Any, job: Jo
         done = _convert(module, recipe, run if batches else None, job.progress)
     manifest = _describe_module(module, recipe, done, job.seed)
     kept = [layer for layer in manifest.layers if layer.weights == Weights.FLOAT32]
-    _warn_of_float32(manifest.layers)
+    warn_of_float32(manifest.layers, [layer for layer in kept if layer.reason not in STATED])
     if manifest.size_bytes >= manifest.source.size_bytes:
         raise QuantizationError(
             f"'{recipe.scheme}' would not make this module smaller: {manifest.source.size_bytes:,} "
-            f"→ {manifest.size_bytes:,} bytes{_largest(kept)}; keep the original"
+            f"→ {manifest.size_bytes:,} bytes{largest_layers(kept)}; keep the original"
         )
     return with_manifest(done.root, manifest)
 
@@ -125,27 +126,6 @@ def _describe_module(module: nn.Module, recipe: Recipe, done: Converted, seed: i
         counts=dict(sorted(count_decisions(layers).items())),
         size_bytes=stored_bytes(done.root) if saved else 0,
     )
-
-
-def _warn_of_float32(layers: Sequence[LayerRecord]) -> None:
-    """Warn if many weights stay in FP32 though the recipe does not say so."""
-    whole = sum(layer.parameters for layer in layers)
-    kept = [x for x in layers if x.weights == Weights.FLOAT32 and x.reason not in STATED]
-    share = sum(layer.parameters for layer in kept) / max(whole, 1)
-    if share > _MOST_FLOAT32:
-        warnings.warn(
-            f"{share:.0%} of the weights stay in FP32{_largest(kept)}; "
-            "`manifest_of(result).layers` has all",
-            TTSCompressWarning,
-            stacklevel=5,  # the caller of `compress`
-        )
-
-
-def _largest(layers: Sequence[LayerRecord]) -> str:
-    """Return the largest of some layers with the reasons for their format, as part of a text."""
-    ordered = sorted(layers, key=lambda layer: -layer.parameters)[:_SHOWN_LAYERS]
-    shown = (f"'{x.module}' ({x.operator}, {x.parameters:,}): {x.reason}" for x in ordered)
-    return "".join(f"; {text}" for text in shown)
 
 
 def _convert(

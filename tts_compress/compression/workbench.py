@@ -17,6 +17,7 @@ import onnx
 
 from tts_compress.artifact import (
     CalibrationRecord,
+    LayerRecord,
     Manifest,
     Source,
     TrainingRecord,
@@ -68,6 +69,11 @@ from tts_compress.recipes.recipe import Format as Form
 if TYPE_CHECKING:
     from tts_compress.torch.convert import Converted
 
+_MOST_FLOAT32 = 0.1
+"""Share of the weights above which FP32 is not left without a word."""
+
+_SHOWN_LAYERS = 3
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
@@ -106,6 +112,31 @@ def describe(
         environment=describe_environment(),
         training=training,
     )
+
+
+def warn_of_float32(layers: Sequence[LayerRecord], kept: Sequence[LayerRecord]) -> None:
+    """Warn if many weights stay in FP32 though the recipe does not say so.
+
+    Args:
+        layers: All of a model.
+        kept: Those in FP32 for other reasons.
+    """
+    whole = sum(layer.parameters for layer in layers)
+    share = sum(layer.parameters for layer in kept) / max(whole, 1)
+    if share > _MOST_FLOAT32:
+        warnings.warn(
+            f"{share:.0%} of the weights stay in FP32{largest_layers(kept)}; `layers` of the "
+            "result's manifest has all",
+            TTSCompressWarning,
+            stacklevel=5,  # the caller of `compress`
+        )
+
+
+def largest_layers(layers: Sequence[LayerRecord]) -> str:
+    """Return the largest of some layers with the reasons for their format, as part of a text."""
+    ordered = sorted(layers, key=lambda layer: -layer.parameters)[:_SHOWN_LAYERS]
+    shown = (f"'{x.module}' ({x.operator}, {x.parameters:,}): {x.reason}" for x in ordered)
+    return "".join(f"; {text}" for text in shown)
 
 
 def join_manifests(manifests: Mapping[str, Manifest]) -> Manifest:

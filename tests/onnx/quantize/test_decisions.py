@@ -172,6 +172,21 @@ def test_product_with_a_stack_of_matrices_is_left_alone(
     assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
 
 
+def test_what_the_runtime_fused_and_nothing_splits_is_left_alone(decided: Decided) -> None:
+    """It was counted in the finished graph, and nothing had promised it: the voice was refused."""
+    nodes = [
+        make_node("FusedMatMul", "x stack", "h", domain="com.microsoft", alpha=0.5),
+        make_node("MatMul", "h w", "y", "/net/MatMul"),
+    ]
+    weights = {"stack": np.ones((1, 8, 8)), "w": np.ones((8, 8))}
+    model = make_model(nodes, {"x": [1, 4, 8]}, {"y": None}, weights, domains=["com.microsoft"])
+    conversion = _conversion(*decided({}, model=model))
+    assert conversion.counts == {"FusedMatMul float32/none": 1, "MatMul int8/none": 1}
+    assert conversion.counts == count_operators(convert(conversion))
+    (fused, _) = conversion.layers
+    assert fused.reason == "no technique converts this operator"
+
+
 def test_convolution_with_a_computed_bias_is_left_alone(
     decided: Decided, chain: onnx.ModelProto
 ) -> None:

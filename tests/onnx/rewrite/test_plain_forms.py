@@ -180,6 +180,15 @@ def test_what_the_runtime_fused_is_split() -> None:
     assert [n.name for n in nodes if n.op_type == "Conv"] == ["/net/conv/Conv"]
 
 
+def test_fused_bounds_are_inputs_again() -> None:
+    """The layer stayed as it was, and the finished graph held more than was promised."""
+    fused: dict[str, Any] = {"activation": "Clip", "activation_params": [-0.5, 0.5]}
+    node = make_node("FusedConv", "x w b", "y", domain="com.microsoft", pads=[1, 1], **fused)
+    model = build([node], {"w": (4, 4, 3), "b": (4,)})
+    model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
+    assert types(rewritten(split_fused, model)) == ["Conv", "Clip"]
+
+
 def test_fused_sums_and_factors_are_kept() -> None:
     params: dict[str, Any] = {
         "activation": "LeakyRelu",

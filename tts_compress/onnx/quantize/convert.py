@@ -26,6 +26,7 @@ from tts_compress.onnx.quantize.decisions import (
     count_decisions,
     decide,
     follow_weights,
+    inner_layers,
     static_outputs,
 )
 from tts_compress.onnx.quantize.equalize import equalize_channels
@@ -99,13 +100,17 @@ class Conversion:
 
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
-        """The manifest's records of the decisions."""
-        return tuple(decision.record() for decision in self.decisions)
+        """The manifest's records of the decisions, and of the layers that nothing decides about."""
+        return (*(d.record() for d in self.decisions), *inner_layers(self.graph.graph))
 
     @property
     def counts(self) -> dict[str, int]:
-        """Operators by decision; `convert` checks that the finished graph holds exactly these."""
-        return dict(sorted(count_decisions(self.decisions).items()))
+        """Operators by decision; `convert` checks that the finished graph holds exactly these.
+
+        Those in branches and loop bodies count, too, which it leaves as they are.
+        """
+        inside = Counter(f"{x.operator} float32/none" for x in inner_layers(self.graph.graph))
+        return dict(sorted((count_decisions(self.decisions) + inside).items()))
 
 
 _CodeKey: TypeAlias = tuple[str, str, int, str]

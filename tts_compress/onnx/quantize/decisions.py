@@ -19,10 +19,11 @@ from tts_compress.onnx.modules import (
     RECURRENT,
     SMALLEST_TABLE,
     WeightFinder,
+    initializer_names,
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.nodes import attribute
+from tts_compress.onnx.nodes import attribute, bodies, nested_nodes
 from tts_compress.onnx.precision import duration_outputs, length_outputs, phase_outputs
 from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
@@ -75,6 +76,9 @@ _NARROWEST_LSTM = 64
 VNNI, one thread)."""
 
 _TORCH_ONLY = {Weights.FLOAT8, Algorithm.INC_RTN, Algorithm.INC_GPTQ}
+
+_INSIDE = "it is in a branch or a loop"
+_NO_TECHNIQUE = "no technique converts this operator"
 
 _GROUPED = 16
 """Integer convolutions that make no more channels than this lay several frames side by side, with
@@ -161,6 +165,25 @@ def decide(
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions
+
+
+def inner_layers(graph: onnx.GraphProto) -> tuple[LayerRecord, ...]:
+    """Return records of the layers in branches and loop bodies, whose weights keep FP32."""
+    finder, names = WeightFinder(graph), initializer_names(graph)
+    inside = (body.node for node in graph.node for body in bodies(node))
+    layers = [(node, finder.find_all(node)) for nodes in inside for node in nested_nodes(nodes)]
+    return tuple(
+        LayerRecord(
+            module=module_of(node, names),
+            operator=node.op_type,
+            weights=Weights.FLOAT32,
+            activations=Activations.NONE,
+            parameters=sum(math.prod(tensor.dims) for tensor in tensors),
+            reason=_INSIDE,
+        )
+        for node, tensors in layers
+        if any(tensor.data_type == onnx.TensorProto.FLOAT for tensor in tensors)
+    )
 
 
 def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> list[Decision]:
@@ -278,6 +301,7 @@ def _decide_one(
         recurrent=weights[1].name if len(weights) > 1 else None,
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
+        reason=_NO_TECHNIQUE if weights and kind not in CONVERTIBLE else "",
     )
 
 
@@ -302,7 +326,7 @@ def _channel_axis(node: onnx.NodeProto, dimensions: int) -> int:
 
 def _weights(graph: Graph, node: onnx.NodeProto) -> list[onnx.TensorProto]:
     """Return an operator's constant FP32 weights; a recurrent one has two."""
-    if node.op_type not in CONVERTIBLE:
+    if node.op_type not in OPERATORS:
         return []
     first, weights = OPERATORS[node.op_type].weight, list[onnx.TensorProto]()
     for name in node.input[first : first + 1 + (node.op_type in RECURRENT)]:

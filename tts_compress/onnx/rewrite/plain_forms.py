@@ -21,6 +21,7 @@ _ACTIVATIONS = {
     "Sigmoid": (),
     "LeakyRelu": ("alpha",),
     "HardSigmoid": ("alpha", "beta"),
+    "Clip": (),
 }
 """Activations that onnxruntime fuses into layers, and the names of their parameters in order."""
 
@@ -60,7 +61,9 @@ def _split_layer(graph: Graph, node: onnx.NodeProto) -> bool:
     for tensor in added:
         result = graph.make("Add", [result, tensor], f"{stem}.sum")
     parameters = dict(zip(_ACTIVATIONS[activation], stated, strict=False))
-    graph.insert(activation, [result], stem, **parameters)
+    bounds = stated if activation == "Clip" else ()  # they are inputs
+    limits = [graph.add_constant(f"{stem}.limit", np.array(b, np.float32)) for b in bounds]
+    graph.insert(activation, [result, *limits], stem, **parameters)
     return True
 
 
