@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from tests.graphs import make_body, make_model, make_node
+from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import copy_model
@@ -87,6 +87,25 @@ def test_constant_that_is_returned_keeps_its_type() -> None:
     _, after = open_session(converted, "test").run(None, feeds)
     assert after.dtype == np.float16
     assert np.array_equal(after, before)
+
+
+def test_functions_are_widened_too() -> None:
+    """The casts within them stayed, and the runtime refused a sum of two types."""
+    half = TensorProto.FLOAT16
+    casts = [make_node("Cast", "a", "h", to=half), make_node("Mul", "h h", "b")]
+    nodes = [
+        make_node("MatMul", "x w", "m"),
+        make_node("Square", "m", "s", domain="own"),
+        make_node("Add", "s m", "y"),
+    ]
+    weights = {"w": np.eye(8, dtype=np.float16)}
+    inputs: Values = {"x": (half, [1, 8])}
+    model = make_model(nodes, inputs, {"y": (half, None)}, weights, domains=["own"])
+    opsets = [onnx.helper.make_opsetid("", 15)]
+    model.functions.append(onnx.helper.make_function("own", "Square", ["a"], ["b"], casts, opsets))
+    graph = convertible_graph(model, "qdq", batch_one=False).model
+    (y,) = open_session(graph, "test").run(None, {"x": np.full((1, 8), 3, np.float16)})
+    assert y.tolist() == [[12.0] * 8]
 
 
 def test_graph_in_full_precision_stays_as_it_is() -> None:

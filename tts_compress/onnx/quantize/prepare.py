@@ -12,6 +12,7 @@ from tts_compress.onnx.graph import (
     copy_model,
     element_types,
     infer_types,
+    inline_functions,
     standard_opset,
 )
 from tts_compress.onnx.modules import initializer_names, module_of
@@ -38,10 +39,11 @@ def widen_halves(model: onnx.ModelProto) -> onnx.ModelProto:
 
     Inputs and outputs keep their types. A graph without such weights stays as it is.
     """
-    graph = model.graph
-    weights = (t for t in graph.initializer if t.data_type == _HALF and len(t.dims) >= 2)
-    if next(weights, None) is None:
+    halves = (t for t in model.graph.initializer if t.data_type == _HALF and len(t.dims) >= 2)
+    if next(halves, None) is None:
         return model
+    model = inline_functions(model) if model.functions else model
+    graph = model.graph
     inputs = [value.name for value in graph.input if value.type.tensor_type.elem_type == _HALF]
     outputs = [value.name for value in graph.output if value.type.tensor_type.elem_type == _HALF]
     _widen(graph)
