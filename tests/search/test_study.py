@@ -55,6 +55,20 @@ def test_a_study_goes_on_and_is_complete(tmp_path: Path) -> None:
     assert _explore(tmp_path, trials=6, measure=None) == again, "nothing is measured twice"
 
 
+def test_a_choice_that_comes_again_is_not_measured_again(tmp_path: Path) -> None:
+    """It counts as a trial: of few choices there may be no other one."""
+    measured = list[Choice]()
+
+    def measure(choice: Choice) -> Any:
+        measured.append(choice)
+        return _measure(choice)
+
+    space, options = _space("*", formats=["int8"]), SearchOptions(trials=5, progress=Silent())
+    points = explore(space, measure, [space.baseline()], tmp_path, "size-1", options)
+    assert [point.choice for point in points] == measured
+    assert len(measured) <= 2
+
+
 def test_searches_of_other_groups_or_formats_share_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def explore(
     name: str,
     options: SearchOptions,
 ) -> list[Point]:
-    """Measure choices until enough were; return all that were, each once.
+    """Try choices until enough were; return all that were measured, each once.
 
     Genetic search (NSGA-II, Deb et al. 2002) for little cost and little damage; choices that do
     more damage than is admitted are worse than those that do not.
@@ -118,7 +118,8 @@ def explore(
                     group.name: trial.suggest_categorical(group.name, space.names(group.name))
                     for group in space.groups
                 }
-            point = measure(choice)
+            before = next((point for point in points if point.choice == choice), None)
+            point = measure(choice) if before is None else (before.cost, before.damage)
             with _storage_errors(storage):
                 _note(study, trial, point, options.damage)
 
