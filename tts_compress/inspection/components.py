@@ -1,6 +1,6 @@
 """Components of a model, how it was made, and where its time goes, also beside its original."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from statistics import median
@@ -19,7 +19,13 @@ from tts_compress.models.integers import count_integer_layers, find_hazards
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.onnx.modules import WeightFinder, initializer_names, module_of
 from tts_compress.onnx.precision import length_outputs
-from tts_compress.onnx.session import Feeds, kernel_seconds, open_session, run_session
+from tts_compress.onnx.session import (
+    Feeds,
+    group_of,
+    kernel_seconds,
+    open_session,
+    run_session,
+)
 from tts_compress.terminal import human_bytes
 
 if TYPE_CHECKING:
@@ -196,17 +202,6 @@ def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict
     return shares | {OTHER: seconds.get(None, 0.0) / total}
 
 
-def component_of(operator: str, components: Collection[str]) -> str | None:
-    """Return the component that an operator belongs to by its name, or None.
-
-    torch names operators by scope (`/dec/conv_pre/Conv`); operators around a weight are named after
-    it (`voice.dec.conv_pre.weight.dequantized`). The runtime keeps both in the names of operators
-    that it fuses.
-    """
-    parts = operator.replace("/", ".").split(".")
-    return next((part for part in parts if part in components), None)
-
-
 def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     """Return the seconds that operators take, by onnxruntime's own profile.
 
@@ -221,7 +216,7 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
             seconds[name] = sum(spent.values())
             continue
         for operator, alone in spent.items():
-            seconds[component_of(operator, components)] += alone
+            seconds[group_of(operator, components) or None] += alone
     return seconds
 
 

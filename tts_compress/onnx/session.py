@@ -328,11 +328,13 @@ def group_ms(
 
 
 def group_of(operator: str, groups: Sequence[str]) -> str:
-    """Return the group that an operator belongs to by its name; empty where there is none.
+    """Return the group or component of an operator by its name; empty where there is none.
 
-    Names hold the module, as `/dec/ups.0/ConvTranspose` or `dec.ups.0.weight.dequantized`; the
-    longest group's name in it counts.
+    torch names operators by scope (`/dec/ups.0/ConvTranspose`); operators around a weight are named
+    after it (`voice.dec.ups.0.weight.dequantized`). The runtime keeps both in the names of
+    operators that it fuses. The first group in a name counts, of several there the longest.
     """
     dotted = f".{operator.replace('/', '.')}.".replace("..", ".")
-    holding = (group for group in groups if f".{group.rstrip('.*')}." in dotted)
-    return max(holding, key=len, default="")
+    places = {group: dotted.find(f".{group.rstrip('.*')}.") for group in groups}
+    holding = [group for group in groups if places[group] >= 0]
+    return min(holding, key=lambda group: (places[group], -len(group)), default="")
