@@ -55,6 +55,13 @@ def test_masks_of_one_utterance_are_dropped(longest: str, batch: str) -> None:
     assert counts == [2]
 
 
+def test_symbols_are_no_utterances() -> None:
+    """They have lengths, too; what stands for each of them has no other axis that is open."""
+    model = build(_masked("most"), {}, _CONSTANTS, "N")
+    del model.graph.input[0].type.tensor_type.shape.dim[2]
+    assert single_utterance(Graph(model)) == 0
+
+
 def test_a_masked_output_keeps_its_name() -> None:
     nodes = [*_mask("most"), make_node("Mul", "x mask", "y")]
     model = build(nodes, {}, _CONSTANTS)

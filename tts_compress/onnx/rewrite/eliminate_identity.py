@@ -158,15 +158,29 @@ def single_utterance(graph: Graph) -> int:
     length is the number of its ids. The axis is the first, and is called `batch_size`, or as that
     of the lengths which frame numbers are compared with.
     """
-    compared = (graph.match(node.output[0], _VALID, ("Unsqueeze",)) for node in graph.nodes)
-    lengths = {_origin(graph, parts["lengths"]) for parts in compared if parts is not None}
+    names = {"batch_size", _utterances(graph)} - {""}
     values = (*graph.model.graph.input, *graph.model.graph.output)
-    firsts = [(v.name, dims[0]) for v in values if (dims := v.type.tensor_type.shape.dim)]
-    names = {"batch_size", *(dim.dim_param for name, dim in firsts if name in lengths)} - {""}
-    batches = [dim for _, dim in firsts if dim.dim_param in names]
+    firsts = [dims[0] for value in values if (dims := value.type.tensor_type.shape.dim)]
+    batches = [dim for dim in firsts if dim.dim_param in names]
     for dim in batches:
         dim.dim_value = 1
     return len(batches)
+
+
+def _utterances(graph: Graph) -> str:
+    """Return the name of the axis of lengths that frame numbers are compared with; empty if none.
+
+    Required: whatever has several axes begins with it, and something has a length of its own: else
+    it may be the axis of symbols, which have lengths, too.
+    """
+    compared = (graph.match(node.output[0], _VALID, ("Unsqueeze",)) for node in graph.nodes)
+    lengths = {_origin(graph, parts["lengths"]) for parts in compared if parts is not None}
+    shapes = {name: v.type.tensor_type.shape.dim for name, v in graph.inputs.items()}
+    names = {shapes[name][0].dim_param for name in lengths & shapes.keys() if shapes[name]}
+    others = [[*dims] for dims in shapes.values() if len(dims) > 1]
+    is_open = any(not dim.dim_value for _, *rest in others for dim in rest)
+    firsts = {dims[0].dim_param for dims in others if dims[0].dim_value != 1}
+    return names.pop() if len(names) == 1 and firsts == names and is_open else ""
 
 
 def drop_masks(graph: Graph) -> int:
