@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from tts_compress.artifact import (
     MANIFEST_NAME,
+    REPOSITORY,
     CalibrationRecord,
     LayerRecord,
     Manifest,
@@ -207,11 +208,14 @@ _MARKER = "manifest.json"
 
 def _make(target: Path, content: str = "new", *, force: bool = False) -> None:
     with atomic_directory(target, marker=_MARKER, force=force) as partial:
-        (partial / _MARKER).write_text(content, encoding="utf-8")
+        manifest = {"format_version": 9, "files": {"a/b.onnx": ""}, "content": content}
+        (partial / _MARKER).write_text(json.dumps(manifest), encoding="utf-8")
+        (partial / "a").mkdir()
+        (partial / "a" / "b.onnx").touch()
 
 
 def _content(target: Path) -> str:
-    return (target / _MARKER).read_text(encoding="utf-8")
+    return str(json.loads((target / _MARKER).read_text(encoding="utf-8"))["content"])
 
 
 def test_directory_and_its_parents_appear(tmp_path: Path) -> None:
@@ -267,6 +271,33 @@ def test_force_replaces_only_our_own(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=r"no manifest\.json.*not ours"):
         _make(tmp_path / "out", force=True)
     assert (tmp_path / "out" / "thesis.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a/thesis.tex", ""),
+        ("README.md", "My notes."),
+        (_MARKER, '{"name": "a web application", "manifest_version": 3}'),
+        (_MARKER, '{"format_version": 1'),
+    ],
+)
+def test_force_loses_no_file_that_is_not_ours(tmp_path: Path, name: str, content: str) -> None:
+    """Whatever lay beside a file of that name went with it, without a word."""
+    _make(tmp_path / "out", "old")
+    (tmp_path / "out" / name).write_text(content, encoding="utf-8")
+    told = rf"out' holds .*'{name}', which this program did not write; move it elsewhere"
+    for _ in range(2):
+        with pytest.raises(ArtifactError, match=told):
+            _make(tmp_path / "out", force=True)
+    assert (tmp_path / "out" / name).read_text(encoding="utf-8") == content
+
+
+def test_a_card_of_ours_is_replaced(tmp_path: Path) -> None:
+    _make(tmp_path / "out", "old")
+    (tmp_path / "out" / "README.md").write_text(f"Made by {REPOSITORY}.", encoding="utf-8")
+    _make(tmp_path / "out", force=True)
+    assert _content(tmp_path / "out") == "new"
 
 
 def test_a_link_to_a_directory_stays(tmp_path: Path) -> None:

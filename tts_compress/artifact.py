@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -16,9 +16,16 @@ from tts_compress.plain import html_table
 from tts_compress.reading import parse_json, read_text
 
 MANIFEST_NAME = "manifest.json"
+CARD_NAME = "README.md"
+REPOSITORY = "https://github.com/tts-compress/tts-compress"
+"""Where this program comes from, as cards say."""
+
 _FORMAT_VERSION = 1
 _DEPTH = 2
 """Most parts of a file's name in an artifact: a folder and the name."""
+
+_SHOWN = 3
+"""Names in a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,4 +358,35 @@ def _check_ours(target: Path, marker: str, *, force: bool) -> None:
     if not (target / marker).is_file():
         raise ArtifactError(
             f"'{target}' has no {marker}, so it is not ours to replace; choose another output"
+        )
+    if marker == MANIFEST_NAME:
+        refuse_others(target, _named(target))
+
+
+def _named(directory: Path) -> set[str]:
+    """Return the names of the files that a manifest of any version names, and of a card of ours.
+
+    None in a directory whose manifest is another program's.
+    """
+    try:
+        content = parse_json(read_text(directory / MANIFEST_NAME))
+        named = {MANIFEST_NAME, *content["files"]} if content["format_version"] else set()
+    except (OSError, ValueError, KeyError, TypeError):
+        return set()
+    card = directory / CARD_NAME
+    with file_errors(f"cannot read '{card}'"):
+        is_ours = card.is_file() and REPOSITORY in card.read_text("utf-8", "replace")
+    return named | {CARD_NAME} if is_ours else named
+
+
+def refuse_others(directory: Path, named: Collection[str]) -> None:
+    """Refuse a directory, which is to be replaced, with files that are none of those named."""
+    with file_errors(f"cannot read '{directory}'"):
+        files = [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
+    names = (path.relative_to(directory).as_posix() for path in files)
+    if others := [name for name in names if name not in named]:
+        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+        raise ArtifactError(
+            f"'{directory}' holds {', '.join(map(repr, others[:_SHOWN]))}{more}, which "
+            "this program did not write; move it elsewhere, or choose another output"
         )

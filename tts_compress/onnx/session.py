@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, wait
 from functools import cache
 from pathlib import Path
+from tempfile import gettempdir
 from threading import Thread, current_thread, main_thread
 from typing import Any
 from urllib.parse import parse_qsl
@@ -22,7 +23,14 @@ import numpy.typing as npt
 import onnx
 import onnxruntime
 
-from tts_compress.errors import ModelError, TTSCompressWarning, first_line, nearest, raising
+from tts_compress.errors import (
+    ArtifactError,
+    ModelError,
+    TTSCompressWarning,
+    first_line,
+    nearest,
+    raising,
+)
 from tts_compress.folders import temporary_folder
 from tts_compress.onnx.modules import name_by_modules
 from tts_compress.onnx.noise import NOISE_PREFIX, feed_noise
@@ -170,6 +178,11 @@ def open_session(
         session = onnxruntime.InferenceSession(source, settings, providers=providers)
     # onnxruntime's exceptions share no base class but this one.
     except Exception as error:
+        if "serialization failed" in str(error):  # its only word of a disk that is full
+            raise ArtifactError(
+                f"cannot write the optimized graph in '{gettempdir()}': no space is left there, or "
+                "files may not be as large; name another folder in TMPDIR"
+            ) from error
         raise ModelError(f"onnxruntime cannot open '{spec}': {first_line(error)}") from error
     if session.get_providers()[0] != name:  # of which onnxruntime only prints a warning
         raise ModelError(

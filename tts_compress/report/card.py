@@ -8,7 +8,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, write_text_atomically
+from tts_compress.artifact import (
+    CARD_NAME,
+    MANIFEST_NAME,
+    REPOSITORY,
+    Manifest,
+    read_manifest,
+    write_text_atomically,
+)
 from tts_compress.errors import ArtifactError, EvaluationError, needing, raising
 from tts_compress.evaluation import Evaluation, formatting
 from tts_compress.families import families
@@ -16,8 +23,6 @@ from tts_compress.models.speakers import primary_language
 from tts_compress.plain import harmless
 from tts_compress.report.markdown import escape, measurements, table
 from tts_compress.report.summary import cautions, verdict
-
-CARD_NAME = "README.md"
 
 _HUB_NAME = re.compile(r"[\w-]+:(?P<name>[\w.-]+/[\w.-]+)(\?.*)?")
 _WEIGHTS = (".onnx", ".safetensors", ".pt")
@@ -156,7 +161,7 @@ def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
 def _claim(manifest: Manifest, facts: CardFacts) -> str:
     before, after = manifest.source.size_bytes, manifest.size_bytes
     name = _code(facts.base_model) if facts.base_model else _text(_source_name(manifest))
-    opening = f"{name} compressed by [tts-compress](https://github.com/tts-compress/tts-compress)"
+    opening = f"{name} compressed by [tts-compress]({REPOSITORY})"
     if facts.report is not None:
         return f"{opening}. {_text(verdict(facts.report))}"
     size = formatting.times(before / after, "smaller", "larger") if after else "of unknown size"

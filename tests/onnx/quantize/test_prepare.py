@@ -1,5 +1,7 @@
 """Exported graphs are made fit for conversion."""
 
+import signal as signals
+import sys
 from typing import Any
 
 import numpy as np
@@ -9,10 +11,10 @@ from onnx import TensorProto, numpy_helper
 
 from tests.graphs import Values, make_body, make_model, make_node, run_model
 from tests.measures import snr_db
-from tts_compress.errors import ModelError
+from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.onnx.graph import copy_model, element_types
 from tts_compress.onnx.modules import module_of
-from tts_compress.onnx.quantize.prepare import prepare
+from tts_compress.onnx.quantize.prepare import optimize, prepare
 
 
 def _modules(model: onnx.ModelProto) -> list[str]:
@@ -64,6 +66,24 @@ def test_graph_the_runtime_refuses_is_our_own_error(chain: onnx.ModelProto) -> N
     chain.graph.node[0].op_type = "Cornv"
     with pytest.raises(ModelError, match="onnxruntime cannot open 'the graph'"):
         prepare(chain)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no limits of a process")
+def test_a_full_disk_is_called_that() -> None:
+    """It was `Protobuf serialization failed`, as if the graph were broken."""
+    import resource
+
+    weights = {"w": np.ones((64, 64, 3), np.float32)}
+    model = make_model([make_node("Conv", "x w", "y")], {"x": [1, 64, "n"]}, {"y": None}, weights)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signals.signal(signals.SIGXFSZ, signals.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+        with pytest.raises(ArtifactError, match="no space is left there, or files may not be"):
+            optimize(model, fuse=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signals.signal(signals.SIGXFSZ, before)
 
 
 def test_bias_left_out_by_an_empty_name_is_no_input(chain: onnx.ModelProto, signal: Any) -> None:

@@ -18,11 +18,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tts_compress.artifact import LayerRecord, atomic_directory
+from tts_compress.artifact import LayerRecord, atomic_directory, refuse_others
 from tts_compress.errors import ArtifactError, ModelError, first_line, model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.checkout import find_checkout, variable
-from tts_compress.models.files import check_finite, read_json
+from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_finite, read_json
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.checkpoint import (
     VERSIONS,
@@ -240,6 +240,9 @@ def write_official(
     # YAML that needs no quoting rules but JSON's; null is the published encoder.
     lines = [f"  {key}: {json.dumps(value, ensure_ascii=False)}" for key, value in stated.items()]
     config = "\n".join(["custom:", *lines, ""])
+    if directory.is_dir():  # upstream's own configurations have that name, too
+        written = {"t2s.ckpt", "sovits.pth", "tts_infer.yaml", REFERENCE, REFERENCE_TEXT}
+        refuse_others(directory, written)
     try:
         with atomic_directory(directory, marker="tts_infer.yaml", force=force) as partial:
             write_checkpoint(partial / "t2s.ckpt", t2s, settings.t2s)
