@@ -78,7 +78,8 @@ def test_command_refuses_what_it_cannot_go_on_from(
     arguments = ["qat", str(tiny_path), "--recipe", recipe, "--output"]
     assert main([*arguments, str(tmp_path / "other"), "--resume"]) == 2
     assert "holds no checkpoint to resume from; leave --resume out" in capsys.readouterr().err
-    (tmp_path / "manifest.json").write_text("{}", encoding="utf-8")
+    manifest = '{"format_version": 1, "files": {}}'
+    (tmp_path / "manifest.json").write_text(manifest, encoding="utf-8")
     assert main([*arguments, str(tmp_path), *_QUICK]) == 2
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, str(tmp_path), *_QUICK, "--force", "--steps", "0"]) == 2
