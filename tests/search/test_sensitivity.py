@@ -23,7 +23,7 @@ from tts_compress.search.measure import Damage, Estimator, GraphComparison, Meas
 from tts_compress.search.options import SearchOptions, SensitivityOptions
 from tts_compress.search.outcome import write_result
 from tts_compress.search.search import search
-from tts_compress.search.sensitivity import Experiment, Trial, _worth_measuring, find_sensitivity
+from tts_compress.search.sensitivity import Experiment, Trial, find_sensitivity, worth_measuring
 
 _TEXTS = ("Good evening to you.", "My tooth hurts.")
 
@@ -124,6 +124,9 @@ def test_noise_of_rounding_is_estimated_as_it_is(
     assert estimator.probes[chosen.output].same_noise > 0.0
 
 
+_KINDS = ("Conv", "MatMul", "Conv")
+
+
 def _trial(form: Any, *decisions: Decision) -> Trial:
     nothing: Any = None
     return Trial(group=nothing, format=form, recipe=nothing, decisions=decisions)
@@ -143,11 +146,19 @@ def test_every_format_saves_bytes_and_does_damage(kind: str, share: float) -> No
     assert _trial(None, *decisions).spared_bytes == (1 - share) * weight.nbytes
 
 
-def test_formats_of_which_nothing_is_known_are_measured() -> None:
-    trials = [_trial(SimpleNamespace(name=name)) for name in ("int16", "int8", "int8")]
+def test_layers_without_an_estimate_are_measured() -> None:
+    """They were taken for harmless."""
+    weights = {name: np.ones((3, 8, 8), np.float32) for name in "abc"}
+    layers = [(kind, f"x {name}", name + "_out") for kind, name in zip(_KINDS, "abc", strict=True)]
+    nodes = [make_node(*layer) for layer in layers]
+    ends = [make_node("Neg", f"{name}_out", f"{name}_end") for name in "abc"]
+    outputs = {f"{name}_end": None for name in "abc"}
+    model = make_model([*nodes, *ends], {"x": [3, 8, 8]}, outputs, weights)
+    form = SimpleNamespace(name="int8")
+    trials = [_trial(form, d) for d in decide(model, make_recipe({"weights": "int8"}))]
     estimates = [Damage(same_noise=sound, duration_frames=0.0) for sound in (0.0, 0.0, 1.0)]
-    kept = _worth_measuring(trials, dict(zip(trials, estimates, strict=True)))
-    assert kept == [trials[0], trials[2]]
+    kept = worth_measuring(trials, dict(zip(trials, estimates, strict=True)), Graph(model))
+    assert kept == [trials[1], trials[2]], "a stack of matrices has none"
 
 
 @pytest.mark.slow

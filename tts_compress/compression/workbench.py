@@ -235,8 +235,8 @@ def open_calibration(
     if isinstance(model, GraphModel):
         if is_feeds(chosen):
             raise RecipeError(
-                f"'{chosen}' holds arrays, but '{model.spec}' is a voice, which is calibrated on "
-                "texts; give a calibration set's name or TOML file"
+                f"'{model.spec}' is a voice, which is calibrated on texts, and arrays were given; "
+                "give texts, or a calibration set's name or TOML file"
             )
         texts, record = read_texts(settings, chosen, seed, model.speaking.language)
         record = replace(record, speakers=speakers_in_turn(model)[: len(texts)])

@@ -52,7 +52,7 @@ def export_stream(
         force: Replace an earlier export.
 
     Returns:
-        The stages' files in the order in which they run, then `stream.json`.
+        `stream.json`, then the stages' files in the order in which they run.
 
     Raises:
         ModelError: Most of the voice is not local in time, and the operator is named; or it has

@@ -348,7 +348,7 @@ class Estimator:
         self, model: onnx.ModelProto, layers: Sequence[Decision], comparison: GraphComparison
     ) -> None:
         self._graph = Graph(copy_model(model))
-        layers = [d for d in layers if d.weight is not None and _takes(self._graph, d)]
+        layers = [d for d in layers if d.weight is not None and has_formula(self._graph, d)]
         self.moments = dict(_moments(model, layers, comparison.feeds))
         self.probes = _probe(model, self.moments, comparison)
         """Damage of the noise of a probe at the output of each layer."""
@@ -427,8 +427,8 @@ def _step_power(span: Range) -> float:
     return float(((high - low) / LEVELS) ** 2 / 12.0)
 
 
-def _takes(graph: Graph, decision: Decision) -> bool:
-    """Return True for layers whose noise has a formula here."""
+def has_formula(graph: Graph, decision: Decision) -> bool:
+    """Return True for layers whose noise can be estimated."""
     formulas = {"Conv", "ConvTranspose", "MatMul", "Gemm", "Gather", "Slice"}
     convertible = decision.operator != "MatMul" or graph.value(decision.tensor).ndim == 2
     return decision.operator in formulas and convertible and decision.output not in graph.outputs

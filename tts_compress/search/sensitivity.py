@@ -20,6 +20,7 @@ from tts_compress.evaluation.store import read_piece, short_hash, write_piece
 from tts_compress.folders import make_directory
 from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model, TTSModel
+from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import counted
 from tts_compress.recipes.formats import Weights
@@ -31,6 +32,7 @@ from tts_compress.search.measure import (
     GraphComparison,
     MeasuredDamage,
     Times,
+    has_formula,
     profile_formats,
 )
 from tts_compress.search.options import SensitivityOptions
@@ -207,8 +209,9 @@ class Experiment:
         times = self._times()
         self._options.progress.advance("prepare", 3, 3)
         estimates = self._estimates()
-        everything = self._options.everything
-        wanted = self.trials if everything else _worth_measuring(self.trials, estimates)
+        wanted: Sequence[Trial] = self.trials
+        if not self._options.everything:
+            wanted = worth_measuring(wanted, estimates, Graph(self._base))
         measured = self._measurements(wanted)
         rows = [self._row(t, estimates[t], measured.get(t), times) for t in self.trials]
         rows.sort(key=attrgetter("damage.same_noise", "damage.duration_frames"), reverse=True)
@@ -315,13 +318,16 @@ class Experiment:
         )
 
 
-def _worth_measuring(trials: Sequence[Trial], estimates: Mapping[Trial, Damage]) -> list[Trial]:
-    """Return the trials without those that together do next to nothing, by their estimates."""
-    kept: set[Trial] = set()
+def worth_measuring(
+    trials: Sequence[Trial], estimates: Mapping[Trial, Damage], graph: Graph
+) -> list[Trial]:
+    """Return the trials without those that together do next to nothing, by their estimates.
+
+    Trials of a layer that has none are kept.
+    """
+    kept = {t for t in trials if not all(has_formula(graph, d) for d in t.decisions)}
     for name in dict.fromkeys(trial.format.name for trial in trials):
         several = [trial for trial in trials if trial.format.name == name]
-        if all(estimates[t].same_noise == estimates[t].duration_frames == 0.0 for t in several):
-            kept.update(several)  # nothing is known of them
         for field_name in ("same_noise", "duration_frames"):
             power = {trial: getattr(estimates[trial], field_name) ** 2 for trial in several}
             total, least = sum(power.values()), 0.0
