@@ -270,9 +270,7 @@ def test_bare_graph_wants_arrays(vocoder: Path, given: str | None) -> None:
 
 @pytest.mark.slow
 def test_voice_wants_texts(tiny: GraphModel, feeds: Path) -> None:
-    with pytest.raises(
-        RecipeError, match="is a voice, .* and arrays were given"
-    ):
+    with pytest.raises(RecipeError, match=r"is a voice, .* and arrays were given"):
         compress(tiny, "int8", calibration=feeds)
 
 
