@@ -25,8 +25,8 @@ from tts_compress.errors import ModelError
 from tts_compress.export.fourier import Frames
 from tts_compress.export.graphs import copy_shell, observed, write_graph
 from tts_compress.models.base import TorchModel
+from tts_compress.models.files import write_prompt
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
-from tts_compress.models.gpt_sovits.source import write_prompt
 from tts_compress.models.graph_file import SharedWeights
 from tts_compress.reading import read_text
 from tts_compress.torch.tracing import Axes

@@ -118,6 +118,14 @@ def find_prompt(directory: Path) -> Prompt:
     return Prompt(audio=audio, text=spoken or None)
 
 
+def write_prompt(prompt: Prompt, directory: Path) -> None:
+    """Write the files that `find_prompt` finds; what the prompt lacks is left out."""
+    if prompt.audio is not None:
+        write_recording(prompt.audio, directory / REFERENCE)
+    if prompt.text is not None:
+        (directory / REFERENCE_TEXT).write_text(f"{prompt.text}\n", encoding="utf-8")
+
+
 def check_duration(path: Path, limits_s: tuple[float, float] = (0.5, 60.0)) -> None:
     """Refuse a file that cannot be a reference recording, without reading all of it."""
     header = read_header(path)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tts_compress.audio import Audio
+from tts_compress.compression import compress
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt, TorchModel
 from tts_compress.models.f5.model import F5Model
@@ -177,6 +178,16 @@ def test_other_backbones_speak_and_are_restored(
     assert sum(c.parameters for c in saved.components().values()) == sum(
         c.parameters for c in model.components().values()
     )
+
+
+def test_layers_of_e2_tts_are_integers(make_f5_dir: Callable[..., Path], tmp_path: Path) -> None:
+    """Its backbone names them in another way, and all of them kept FP32."""
+    arch = {"dim": 64, "depth": 2, "heads": 2, "dim_head": 32, "ff_mult": 2}
+    folder = make_f5_dir(tmp_path / "model", "UNetT", **arch)
+    small = compress(F5Model.open(str(folder), "e2"), "int8-dynamic")
+    assert small.manifest is not None
+    layers = [x for x in small.manifest.layers if x.module.startswith("transformer.layers.")]
+    assert {(x.weights, x.activations) for x in layers} == {("int8", "dynamic")}
 
 
 def test_components_hold_every_matrix(tiny_f5: F5Model) -> None:

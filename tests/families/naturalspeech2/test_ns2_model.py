@@ -104,11 +104,14 @@ def test_another_recording_is_another_voice(tiny_ns2: NaturalSpeech2Model, tmp_p
 
     assert tiny_ns2.prompt.audio is not None
     wave, _ = soundfile.read(tiny_ns2.prompt.audio)
-    path = tmp_path / "other.flac"
+    path = tmp_path / "other.aiff"
     soundfile.write(path, np.stack([wave, wave])[:, ::-1].T[:16_000], 16_000)
-    spoken = tiny_ns2.with_prompt(Prompt(audio=path)).synthesize("good day", seed=0)
+    other = tiny_ns2.with_prompt(Prompt(audio=path))
+    spoken = other.synthesize("good day", seed=0)
     assert np.isfinite(spoken.samples).all()
     assert not np.array_equal(spoken.samples, tiny_ns2.synthesize("good day", seed=0).samples)
+    saved = NaturalSpeech2Model.open(str(other.save(tmp_path / "saved")), "saved")
+    assert np.array_equal(saved.synthesize("good day", seed=0).samples, spoken.samples)
 
 
 @pytest.mark.parametrize("text", ["", " ", "…", "\0a", "\ud800a"])

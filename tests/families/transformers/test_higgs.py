@@ -67,6 +67,20 @@ def test_it_speaks_as_a_recording_whose_words_are_known(higgs: Any, tmp_path: Pa
         unheard.synthesize(_TEXT, seed=0)
 
 
+def test_settings_of_sound_may_have_a_file_of_their_own(higgs_dir: Path, tmp_path: Path) -> None:
+    """As older releases have it; what was saved of such a voice could not speak."""
+    voice = shutil.copytree(higgs_dir, tmp_path / "voice")
+    path = voice / "processor_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    sound = json.dumps(settings.pop("feature_extractor"))
+    (voice / "preprocessor_config.json").write_text(sound, encoding="utf-8")
+    path.write_text(json.dumps(settings), encoding="utf-8")
+    original = load(f"transformers:{voice}")
+    again: Any = load(f"transformers:{original.save(tmp_path / 'again')}")
+    said = original.synthesize(_TEXT, seed=0).samples
+    np.testing.assert_array_equal(again.synthesize(_TEXT, seed=0).samples, said)
+
+
 def test_speech_and_text_are_bounded(higgs: Any, higgs_dir: Path, tmp_path: Path) -> None:
     with pytest.raises(TextError, match="leaves no room for its speech in 256 positions"):
         higgs.synthesize("a" * 175, seed=0)

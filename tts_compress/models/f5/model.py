@@ -30,7 +30,7 @@ from tts_compress.models.f5.network import (
     load_networks,
     official,
 )
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, read_header, write_recording
+from tts_compress.models.files import REFERENCE_TEXT, read_header, write_prompt, write_recording
 from tts_compress.models.pretrained import quiet
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise
@@ -304,8 +304,4 @@ class F5Model(TorchFamilyModel[F5Source, F5Options, F5Networks]):
         self.source.write_config(directory / CONFIG, self.options)
         shutil.copyfile(self.source.vocabulary, directory / VOCABULARY)
         shutil.copyfile(self.source.vocoder_config, directory / VOCODER)
-        if self.prompt.audio is not None:
-            check_recording(self.prompt.audio)
-            write_recording(self.prompt.audio, directory / REFERENCE)
-        if self.prompt.text is not None:
-            (directory / REFERENCE_TEXT).write_text(self.prompt.text, encoding="utf-8")
+        write_prompt(self.prompt, directory)

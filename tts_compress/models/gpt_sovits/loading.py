@@ -22,7 +22,13 @@ from tts_compress.artifact import LayerRecord, atomic_directory, refuse_others
 from tts_compress.errors import ArtifactError, ModelError, first_line, model_errors
 from tts_compress.models.base import Prompt
 from tts_compress.models.checkout import find_checkout, variable
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_finite, read_json
+from tts_compress.models.files import (
+    REFERENCE,
+    REFERENCE_TEXT,
+    check_finite,
+    read_json,
+    write_prompt,
+)
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.checkpoint import (
     VERSIONS,
@@ -33,7 +39,7 @@ from tts_compress.models.gpt_sovits.checkpoint import (
     write_checkpoint,
 )
 from tts_compress.models.gpt_sovits.modules import official_name, replace_modules
-from tts_compress.models.gpt_sovits.source import GptSovitsSettings, GptSovitsSource, write_prompt
+from tts_compress.models.gpt_sovits.source import GptSovitsSettings, GptSovitsSource
 from tts_compress.models.stand_ins import offer_torchaudio
 from tts_compress.models.torch_model import WEIGHTS, LoadedRoot, restore_weights
 from tts_compress.torch.layers.module_surgery import fold_weight_norm

@@ -16,6 +16,7 @@ from torch.nn import functional
 from tts_compress.audio import Audio
 from tts_compress.errors import ModelError, TTSCompressError, reason
 from tts_compress.models.base import Objective, Speaking, Tokens, check_text
+from tts_compress.models.files import write_prompt
 from tts_compress.models.gpt_sovits import FAMILY
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
 from tts_compress.models.gpt_sovits.loading import (
@@ -31,7 +32,6 @@ from tts_compress.models.gpt_sovits.source import (
     GptSovitsSource,
     check_recording,
     find_source,
-    write_prompt,
 )
 from tts_compress.models.torch_model import TorchFamilyModel
 from tts_compress.models.torch_noise import paired_noise

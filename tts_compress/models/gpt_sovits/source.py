@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -14,8 +13,6 @@ from tts_compress.errors import ModelError
 from tts_compress.models.base import ModelFiles, Prompt
 from tts_compress.models.checkout import find_checkout
 from tts_compress.models.files import (
-    REFERENCE,
-    REFERENCE_TEXT,
     check_duration,
     find_prompt,
     read_json,
@@ -325,12 +322,3 @@ def _folder_files(folder: Path) -> ModelFiles:
 def check_recording(path: Path) -> None:
     """Refuse a recording of a length that upstream does not take."""
     check_duration(path, (3.0, 10.0))
-
-
-def write_prompt(prompt: Prompt, directory: Path) -> None:
-    """Write the files that `find_prompt` finds; what the prompt lacks is left out."""
-    if prompt.audio is not None:
-        check_recording(prompt.audio)
-        shutil.copyfile(prompt.audio, directory / REFERENCE)
-    if prompt.text is not None:
-        (directory / REFERENCE_TEXT).write_text(f"{prompt.text}\n", encoding="utf-8")

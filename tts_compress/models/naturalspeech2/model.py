@@ -2,7 +2,6 @@
 
 import argparse
 import copy
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +14,7 @@ from tts_compress.audio import Audio, Samples
 from tts_compress.errors import ModelError, TextError, reason
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import UNLIKE_UPSTREAM, Component, Objective, check_text
-from tts_compress.models.files import check_duration
+from tts_compress.models.files import check_duration, write_recording
 from tts_compress.models.naturalspeech2 import FAMILY
 from tts_compress.models.naturalspeech2.network import (
     REFERENCE,
@@ -221,4 +220,4 @@ class NaturalSpeech2Model(TorchFamilyModel[NS2Source, NS2Options, NS2Networks]):
         settings = replace(self.loaded.settings, options=self.options)
         (directory / SETTINGS).write_text(settings.to_json(), encoding="utf-8")
         if (audio := self.prompt.audio) is not None:
-            shutil.copyfile(audio, directory / f"{REFERENCE}{audio.suffix.lower()}")
+            write_recording(audio, directory / f"{REFERENCE}.wav")

@@ -19,7 +19,7 @@ from tts_compress.reading import check_file, open_file
 
 TOKENIZER = "tokenizer_config.json"
 
-PROCESSOR = "processor_config.json"
+PROCESSOR, PREPROCESSOR = "processor_config.json", "preprocessor_config.json"
 """Settings of the official processor, of kinds that are spoken to by one."""
 
 SPEAKER = "speaker.npy"

@@ -17,7 +17,7 @@ from typing_extensions import override
 from tts_compress.artifact import MANIFEST_NAME, LayerRecord, Manifest, atomic_directory
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import Component, Objective, Reading, Speaking, Tokens
-from tts_compress.models.files import REFERENCE, REFERENCE_TEXT, check_duration, write_recording
+from tts_compress.models.files import check_duration, write_prompt
 from tts_compress.models.pretrained import (
     CONFIG,
     GENERATION,
@@ -38,6 +38,7 @@ from tts_compress.models.torch_model import (
 from tts_compress.models.torch_noise import paired_noise
 from tts_compress.models.transformers import FAMILY
 from tts_compress.models.transformers.files import (
+    PREPROCESSOR,
     PRESET,
     PROCESSOR,
     SPEAKER,
@@ -238,13 +239,10 @@ class TransformersModel(TorchFamilyModel[VoiceSource, VoiceOptions, LoadedRoot])
         if (backend := getattr(tokenizer, "backend_tokenizer", None)) is not None:
             backend.no_padding()  # which a call sets, and processors take for settings of sound
         tokenizer.save_pretrained(directory)
-        for name in (SPEAKER, PRESET, GENERATION, PROCESSOR):
+        for name in (SPEAKER, PRESET, GENERATION, PROCESSOR, PREPROCESSOR):
             if (path := self.source.directory / name).is_file():
                 shutil.copyfile(path, directory / name)
-        if self.prompt.audio is not None:
-            write_recording(self.prompt.audio, directory / REFERENCE)
-        if self.prompt.text is not None:
-            (directory / REFERENCE_TEXT).write_text(f"{self.prompt.text}\n", encoding="utf-8")
+        write_prompt(self.prompt, directory)
 
 
 _THRESHOLD = -4.0  # what the official code takes where nothing is stated
