@@ -83,30 +83,44 @@ const filled = (like, numbers) =>
 export async function openInWorker(runtime, folder, options = {}) {
   const worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module" });
   const absolute = (url) => new URL(url, location.href).href;
-  const answers = [];
-  let [wake, last] = [() => {}, 0];
-  worker.onmessage = ({ data }) => (answers.push(data), wake());
-  worker.onerror = ({ message }) => (answers.push({ id: last, error: message || "it cannot be loaded" }), wake());
+  const requests = new Map(); // those that are not done: their answers, and how to wake who waits
+  let [last, closed] = [0, false];
+  const tell = (answer) => {
+    const request = requests.get(answer.id);
+    request?.answers.push(answer);
+    request?.wake();
+  };
+  const fail = (error) => [...requests.keys()].forEach((id) => tell({ id, error }));
+  worker.onmessage = ({ data }) => tell(data);
+  worker.onerror = ({ message }) => fail(message || "it cannot be loaded");
   /** Ask for something; yield what it answers until that is null. */
-  async function* ask(request) {
+  async function* ask(message) {
+    if (closed) throw new Error("the voice is closed");
     const id = ++last;
-    worker.postMessage({ id, ...request });
+    const request = { answers: [], wake: () => {} };
+    requests.set(id, request);
     try {
+      worker.postMessage({ id, ...message });
       for (;;) {
-        while (!answers.length) await new Promise((done) => (wake = done));
-        const answer = answers.shift();
-        if (answer.id !== id) continue; // of a sentence that nobody listens to any more
+        while (!request.answers.length) await new Promise((done) => (request.wake = done));
+        const answer = request.answers.shift();
         if (answer.error) throw new Error(answer.error);
         if (!answer.part) return;
         yield answer.part;
       }
     } finally {
+      requests.delete(id);
       worker.postMessage({ stop: id });
     }
   }
+  const close = () => {
+    closed = true;
+    worker.terminate();
+    fail("the voice is closed");
+  };
   const opened = await ask({ open: [absolute(runtime), absolute(folder), options] }).next().catch((error) => {
     worker.terminate();
     throw error;
   });
-  return { ...opened.value, speak: (ids, inputs) => ask({ speak: [ids, inputs] }), close: () => worker.terminate() };
+  return { ...opened.value, speak: (ids, inputs) => ask({ speak: [ids, inputs] }), close };
 }
