@@ -35,7 +35,7 @@ async function open(ort, entry) {
     : await openVoice(ort, await bytesOf(entry.file));
   show("size", megabytes(size));
   show("open", seconds((performance.now() - began) / 1000));
-  if (entry.stages) show("checked", `right, on ${voice.provider}`);
+  if (voice.checked) show("checked", `right, on ${voice.provider}`);
   const say = entry.stages
     ? (ids, scales) => voice.speak(ids, { scales })
     : async function* (ids, scales) { yield await speak(ort, voice, ids, scales); };

@@ -2,11 +2,10 @@
 
 import { SESSION } from "./speech.mjs";
 
-/** Open the stages; `get` returns the bytes of a file of the `stream` folder. */
-export async function openStages(ort, config, get, provider = "wasm") {
+/** Open the stages into `sessions`; `get` returns the bytes of a file of the `stream` folder. */
+export async function openStages(ort, config, get, provider = "wasm", sessions = []) {
   ort.env.wasm.numThreads = 1;
   const externalData = [{ path: "weights.bin", data: await get("weights.bin") }];
-  const sessions = [];
   const open = async (name) => {
     const options = { ...SESSION, executionProviders: [provider], externalData };
     sessions.push(await ort.InferenceSession.create(await get(name), options));
@@ -28,9 +27,7 @@ export async function* speakStages(ort, voice, ids, inputs = {}) {
   for (const [name, [usual, type]] of Object.entries(config.inputs)) {
     const known = { ids: [ids], length: [ids.length] };
     const value = inputs[name] ?? (typeof usual === "string" ? known[usual] : usual);
-    const numbers = [value].flat(Infinity);
-    const data = type === "int64" ? BigInt64Array.from(numbers, BigInt) : Float32Array.from(numbers);
-    feeds[name] = new ort.Tensor(type, data, shape(value));
+    feeds[name] = new ort.Tensor(type, [value].flat(Infinity), shape(value));
   }
   const made = { ...feeds, ...(await voice.encoder.run(feeds)) };
   if (!stages.length) {

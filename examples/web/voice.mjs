@@ -14,15 +14,31 @@ export function fetched(base) {
     const store = sha256 && globalThis.caches ? await caches.open("tts-compress").catch(() => null) : null;
     const kept = await store?.match(key);
     if (kept) return new Uint8Array(await kept.arrayBuffer());
-    const response = await fetch(url).catch(() => null);
+    // The browser's own cache may hold an earlier file of that name.
+    const response = await fetch(url, { cache: "no-cache" }).catch(() => null);
     if (!response?.ok) {
       const reason = response ? `the server answered ${response.status}` : "the server is gone";
       throw new Error(`${url.pathname.slice(1)} cannot be fetched: ${reason}`);
     }
     const bytes = new Uint8Array(await response.arrayBuffer());
-    await store?.put(key, new Response(bytes)).catch(() => null); // a full disk is no error
+    if (sha256 && ((await digest(bytes)) ?? sha256) !== sha256) {
+      throw new Error(`${url.pathname.slice(1)} is not the file that is wanted: its SHA-256 is another`);
+    }
+    if (store) await replace(store, url, key, bytes).catch(() => null); // a full disk is no error
     return bytes;
   };
+}
+
+/** Return the SHA-256 of bytes; undefined where a page may not compute it, which is without HTTPS. */
+async function digest(bytes) {
+  const hash = await globalThis.crypto?.subtle?.digest("SHA-256", bytes);
+  return hash && Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** Keep a file, and no earlier one of its URL. */
+async function replace(store, url, key, bytes) {
+  for (const old of await store.keys(url, { ignoreSearch: true })) await store.delete(old);
+  await store.put(key, new Response(bytes));
 }
 
 /**
@@ -30,8 +46,8 @@ export function fetched(base) {
  * @param ort onnxruntime-web; its build for WebGPU where that is among the providers
  * @param source the URL of the folder with `stream.json`, or a function of a file's name that returns its bytes
  * @param providers names for onnxruntime, the preferred one first
- * @returns `{ sampleRate, provider, left, speak }`, where `left` names the providers that failed, with the reason,
- *   and `speak(ids, inputs)` yields chunks of mono samples in [-1, 1], each a Float32Array; `inputs` are numbers in
+ * @returns `{ sampleRate, provider, left, checked, speak }`, where `left` names the providers that failed, with the
+ *   reason, `checked` is false for a voice without a sound to compare, and `speak(ids, inputs)` yields chunks of mono samples in [-1, 1], each a Float32Array; `inputs` are numbers in
  *   place of the usual ones, by the input's name, of a style also the name of a voice
  */
 export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
@@ -39,17 +55,18 @@ export async function openVoice(ort, source, { providers = ["wasm"] } = {}) {
   const config = JSON.parse(new TextDecoder().decode(await get("stream.json")));
   const left = [];
   for (const provider of providers) {
+    const sessions = [];
     try {
-      const voice = await openStages(ort, config, (name) => get(name, config.sha256[name]), provider);
+      const voice = await openStages(ort, config, (name) => get(name, config.sha256[name]), provider, sessions);
       const speak = async function* (ids, inputs = {}) {
         yield* speakStages(ort, voice, ids, { ...inputs, ...(await styleRows(config, get, ids, inputs)) });
       };
       const reason = await problem(config.canary, speak);
-      if (!reason) return { sampleRate: config.sample_rate, provider, left, speak };
-      left.push({ provider, reason });
-      for (const session of voice.sessions) await session.release();
+      if (reason) throw new Error(reason);
+      return { sampleRate: config.sample_rate, provider, left, checked: Boolean(config.canary), speak };
     } catch (error) {
       left.push({ provider, reason: error.message });
+      await Promise.allSettled(sessions.map((session) => session.release()));
     }
   }
   throw new Error(left.map(({ provider, reason }) => `${provider}: ${reason}`).join("; "));

@@ -73,6 +73,25 @@ def test_what_is_not_there_is_named(page: Path, tmp_path: Path) -> None:
     assert shown == "cannot start: fp32/demo.onnx cannot be fetched: the server answered 404"
 
 
+def test_a_sound_that_was_compared_with_none_is_not_called_right(
+    page: Path, tmp_path: Path
+) -> None:
+    stated = page / "small" / "stream" / "stream.json"
+    text = stated.read_text(encoding="utf-8")
+    shown = []
+    try:
+        for content in (text, json.dumps(json.loads(text) | {"canary": None})):
+            stated.write_text(content, encoding="utf-8")
+            with _opened(page, tmp_path / str(len(shown))) as browser:
+                boxes = "[...document.querySelectorAll('[data-of=checked]')]"
+                shown.append(browser.run(f"{boxes}.map((box) => box.textContent)"))
+    finally:
+        stated.write_text(text, encoding="utf-8")
+    assert shown == [
+        ["not checked", "not checked", end] for end in ("right, on wasm", "not checked")
+    ]
+
+
 def test_the_first_sound_comes_long_before_the_whole(page: Path, tmp_path: Path) -> None:
     """In stages: at most 0.3 of the time that the same voice takes unsplit, and the same samples.
 
