@@ -34,6 +34,11 @@ def build(spec: str, scheme: str, folder: Path, *, typed: bool) -> None:
     original = load(spec)
     if original.family != "piper" or not isinstance(original, OnnxVoice):
         raise ModelError(f"'{spec}' is no Piper voice, and the page speaks only these")
+    if original.speakers:
+        raise ModelError(
+            f"'{spec}' has {len(original.speakers)} speakers, and the page cannot choose one; give "
+            "a voice of a single speaker"
+        )
     small = compress(original, scheme=scheme)
     assert isinstance(small, OnnxVoice), "what is made of a voice is one"
     shutil.copytree(MODULES / "onnxruntime-web" / "dist", folder / "ort", ignore=_others)
