@@ -66,8 +66,9 @@ class Player:
                 count = int(min(most, max(count, left / 2 / self.pace)))
             elif self.pace and self.pace > frame_s:  # slower than speech: wait for most of it
                 count = max(count, ceil(self.sizes[0] * (1 - frame_s / self.pace)))
+            count = min(count, self.sizes[0] - end)
+            end += count
             started = perf_counter()
-            end = min(self.sizes[0], end + count)
             self.advance(len(self.stages) - 1, end * self.hop if end < self.sizes[0] else 1 << 60)
             spent = perf_counter() - started
             self.pace = spent / count

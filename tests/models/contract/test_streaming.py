@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 from runpy import run_path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -196,6 +197,31 @@ def test_the_player_says_what_the_whole_says(tiny_path: Path, tmp_path: Path) ->
     first, *rest = again.open_runtime(threads=1).stream(_TEXT)
     assert rest
     assert len(first.samples) < len(whole) / 2
+
+
+def test_the_player_s_pace_is_that_of_the_frames_it_computed() -> None:
+    """That of a last, short chunk counted more: the next sentence broke off."""
+    code = run_path(str(_PLAYER))["Player"]
+    frame_s, clock, done = 0.0116, [0.0], [0]
+
+    def advance(_number: int, end: int) -> None:
+        frames = min(end // player.hop, size) - done[0]
+        clock[0] += 2 * frame_s * frames  # twice as slow as speech
+        done[0] += frames
+        player.kept[-1] = np.zeros(frames)
+
+    player = code.__new__(code)
+    size, player.hop, player.pace = 62, 256, 0.0
+    player.config = {"inputs": {}, "first_frames": 9, "most_frames": 100}
+    player.config["sample_rate"] = player.hop / frame_s
+    player.stages = [{"reads": ["x"], "sides": [], "axis": 0, "hop": player.hop, "extra": 0}]
+    player.encoder = SimpleNamespace(run=lambda *_: [np.zeros(size)])
+    player.advance = advance
+    code.speak.__globals__["perf_counter"] = lambda: clock[0]
+    for _ in range(2):
+        done[0] = 0
+        assert sum(map(len, player.speak([1]))) == size
+        assert player.pace == pytest.approx(2 * frame_s)
 
 
 @pytest.mark.slow
