@@ -48,6 +48,13 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     torch.set_num_threads(threads)
 
 
+def test_an_untrained_codec_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its random weights were, without a word."""
+    monkeypatch.syspath_prepend(str(_EXAMPLES))
+    with pytest.raises(FileNotFoundError, match="run the step `codec` first"):
+        import_module("pocket_voice.codec").load_codec(tmp_path, None)
+
+
 def test_a_training_that_was_cut_off_ends_with_the_same_weights(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,10 @@ def train_codec(work: Path, steps: int, device: str, batch: int, rate: float) ->
 
 def load_codec(work: Path, root: Any) -> None:
     """Give a model the trained codec's averaged weights."""
-    Run(work / "codec.safetensors", root.mimi, 0, 0.0).averaged()
+    path = work / "codec.safetensors"
+    if not path.exists():
+        raise FileNotFoundError(f"there is no {path}; run the step `codec` first")
+    Run(path, root.mimi, 0, 0.0).averaged()
 
 
 @torch.no_grad()
