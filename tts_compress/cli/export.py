@@ -72,12 +72,10 @@ def run(options: Namespace) -> Output:
             f"'{options.model}' is an ONNX graph already; give --stream, --web or --fixed for a "
             "voice, or a system in torch"
         )
-    from tts_compress.export import export, record_feeds
+    from tts_compress.export import export
 
     texts = read_calibration_set(options.feeds).texts[:8] if options.feeds else ()
-    export(model, options.output, force=options.force)
-    if texts:
-        record_feeds(model, texts, options.output)
+    export(model, options.output, texts=texts, force=options.force)
     return _written(options.output)
 
 

@@ -7,7 +7,7 @@
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,24 +45,30 @@ _SETTINGS_NAME = "export.json"
 _FORMAT_VERSION = 1
 
 
-def export(model: TorchModel, directory: Path | str, *, force: bool = False) -> list[Path]:
+def export(
+    model: TorchModel, directory: Path | str, *, texts: Sequence[str] = (), force: bool = False
+) -> list[Path]:
     """Write a model's graphs, and `export.json` with the settings to run them.
 
     Args:
         model: An F5-TTS, GPT-SoVITS or Parler-TTS model that is not compressed; it is not changed.
         directory: The directory to create.
+        texts: Texts of which the graphs' inputs are recorded beside them, as by `record_feeds`.
         force: Replace an earlier export.
 
     Returns:
         The graphs in the order in which they run, then `export.json`.
 
     Raises:
-        ModelError: The model is compressed, of another family, or cannot be exported.
+        ModelError: The model is compressed, of another family, or cannot be exported or speak.
+        TextError: A text cannot be spoken.
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
     target = Path(directory)
     family = _family_of(model)
     with atomic_directory(target, marker=_SETTINGS_NAME, force=force) as partial:
+        if texts:
+            record_feeds(model, texts, partial)
         graphs, settings = family.write_graphs(model, partial)
         stated = {
             "format_version": _FORMAT_VERSION,
