@@ -137,6 +137,29 @@ def test_a_value_that_begins_with_a_dash_is_no_option(
     assert ast.literal_eval(runner.printed).items() >= read.items()
 
 
+@pytest.mark.parametrize(
+    ("step", "name"),
+    [("Quantize", "quantize-options"), ("Evaluate", "evaluate-options"), ("Gate", "gates")],
+)
+def test_an_input_of_many_lines_is_read_to_its_end(
+    action: dict[str, Any], tmp_path: Path, step: str, name: str
+) -> None:
+    """Gates on later lines were not judged, and the step passed."""
+    defaults = {key: str(one.get("default", "")) for key, one in action["inputs"].items()}
+    runner = Runner(action, tmp_path, defaults | {"model": "demo", name: "-a b\n-c\n"})
+    program = tmp_path / "temp" / "tts-compress" / "bin" / "tts-compress"
+    program.write_text('#!/bin/sh\necho "$@"\n', encoding="utf-8")
+    assert runner.run(step) == 0, runner.printed
+    wanted = "--gates=-a --gates=b --gates=-c" if step == "Gate" else "-a b -c --"
+    assert wanted in runner.printed
+
+
+def test_what_failed_before_the_gates_did_not_pass(action: dict[str, Any]) -> None:
+    """The output was empty, which is neither."""
+    value = action["outputs"]["passed"]["value"]
+    assert value == "${{ steps.gate.outputs.passed || 'false' }}"
+
+
 @pytest.mark.slow
 def test_the_cache_has_a_key_of_what_is_installed(action: dict[str, Any], tmp_path: Path) -> None:
     """Every run downloaded 0.6 GB."""
