@@ -78,7 +78,7 @@ def test_a_sound_that_was_compared_with_none_is_not_called_right(
 ) -> None:
     stated = page / "small" / "stream" / "stream.json"
     text = stated.read_text(encoding="utf-8")
-    shown = []
+    shown: list[Any] = []
     try:
         for content in (text, json.dumps(json.loads(text) | {"canary": None})):
             stated.write_text(content, encoding="utf-8")
