@@ -1,6 +1,7 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
 from collections.abc import Callable, Iterable
+from fnmatch import fnmatchcase
 from itertools import product
 from pathlib import Path
 from threading import current_thread, main_thread
@@ -12,14 +13,15 @@ import onnx
 import pytest
 
 from tts_compress.compression import compress, quality
-from tts_compress.compression.quality import Option, choose, next_budget, select
+from tts_compress.compression.budget import Option, next_budget, select
+from tts_compress.compression.quality import choose
 from tts_compress.compression.sound import (
     SoundDamage,
     SpeechComparison,
     speech,
 )
 from tts_compress.compression.workbench import Job, Workbench
-from tts_compress.errors import QuantizationError, SchemeError
+from tts_compress.errors import QuantizationError, SchemeError, TTSCompressWarning
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.graph import copy_model, with_outputs
 from tts_compress.onnx.nodes import rename_read
@@ -29,7 +31,7 @@ from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe, find_groups, find_recipe, read_calibration_set
+from tts_compress.recipes.recipe import Recipe, Rule, find_groups, find_recipe, read_calibration_set
 
 _JOB = Job(seed=0, progress=Silent())
 _EXACT = Option((), (0.0, 0.0), 0.0)
@@ -215,6 +217,41 @@ def test_a_recipe_within_the_bound_is_taken_as_it_is(
     monkeypatch.setattr(quality, "_options", lambda *_: pytest.fail("nothing else is to be tried"))
     conversion, _ = _choose(bench, 0.5)
     assert conversion.static
+
+
+def test_what_the_recipe_leaves_in_fp32_is_no_part_of_a_choice(bench: Workbench) -> None:
+    """The source of a signal had 16 bits in every choice, and 11 dB were left of it."""
+    real = Rule(match="dec.conv_pre", weights=Weights.FLOAT32)
+    recipe = bench.recipe.model_copy(update={"component": (real, *bench.recipe.component)})
+    groups = quality._groups(Workbench(bench.model, recipe))
+    assert "dec.conv_pre" not in [module for group in groups for module in group.modules]
+    assert not any(fnmatchcase("dec.conv_pre", p) for group in groups for p in group.patterns)
+
+
+@pytest.mark.parametrize("damage", [3.0, 0.9])
+def test_the_least_of_what_breaks_a_bound_is_taken(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, damage: float
+) -> None:
+    """The recipe had been measured, and worse was taken for it."""
+    tried: list[Any] = [
+        (name, bench.recipe, SoundDamage(distortion=size, floor_db=0.0))
+        for name, size in (("plain", damage), ("safest", 1.0))
+    ]
+    monkeypatch.setattr(quality, "_measured", lambda *_: tried[1])
+    nothing: Any = None
+    only = Option((), (0.0,) * 4, 0.0)
+    best = quality._fit(bench, nothing, bench.recipe, 0.5, {"g": [only]}, tried[0])
+    assert best is min(tried, key=lambda one: one[2].distortion)
+
+
+@pytest.mark.slow
+def test_a_bound_that_nothing_keeps_is_told(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SoundDamage, "share", lambda *_: 4.0)
+    monkeypatch.setattr(quality, "_options", lambda *_: {})
+    with pytest.warns(TTSCompressWarning, match="keeps the bound on the sound: the best has 4.0"):
+        _choose(bench, 0.5)
 
 
 @pytest.mark.slow

@@ -107,6 +107,13 @@ def _sensitivity_result() -> Sensitivity:
     )
 
 
+def test_a_suite_of_few_texts_has_no_interval_to_show() -> None:
+    """All was measured, and then the page was an internal error."""
+    few = _judged("1", {"dec.*": "int8"}).model_copy(update={"wer_interval": None})
+    page = search_page(_search_result().model_copy(update={"judged": (few,)}))
+    assert 'data-label="Interval">n/a<' in page
+
+
 @pytest.mark.parametrize("kind", ["search", "sensitivity"])
 def test_the_machine_is_a_list_for_people(kind: str) -> None:
     """Both pages ended in Python's dictionaries."""

@@ -57,6 +57,17 @@ def _judge(rise: float) -> Callable[..., Any]:
     return evaluate
 
 
+def test_words_that_nobody_hears_are_refused_at_once(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They were said to be within the bound."""
+    pytest.importorskip("optuna")
+    arguments = ["search", str(tiny_path), "--output", str(tmp_path), "--recognizer", "none"]
+    assert main(arguments) == 2
+    assert "judges words, and suite 'en-quick' has recognizer 'none'" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
 @pytest.mark.slow
 def test_a_search_goes_on_and_its_recipe_makes_the_same_bytes(
     tiny_path: Path,

@@ -249,6 +249,13 @@ def test_weights_that_are_computed_at_each_access_are_not_shared() -> None:
     assert [layer.weights for layer in layers] == ["int4"] * 5
 
 
+def test_packed_weights_are_not_said_to_be_loaded() -> None:
+    """All keys matched, of none, and the other module's weights stayed."""
+    first, second = (compress(nn.Sequential(nn.Linear(64, 64)).eval(), "int8") for _ in range(2))
+    with pytest.raises(RuntimeError, match=r"'0.' is packed for kernels: use save_module"):
+        second.load_state_dict(first.state_dict())
+
+
 def test_a_computed_weight_is_not_said_to_be_stored_in_another_type() -> None:
     """A small layer is stored in FP16, and its file holds what the weight is computed from."""
     net = nn.Sequential(nn.Linear(256, 256), spectral_norm(nn.Linear(256, 16))).eval()

@@ -244,8 +244,8 @@ def _speed(model: Model, small: Model, quality: str, options: Namespace) -> floa
     if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
         tell(
             f"within quality {quality!r} no choice of formats is {_WORTHWHILE} times as fast as "
-            f"the original; the best is {ratio:.2f} times: `--quality fast` is faster, but damages "
-            "the sound more, and `tts-compress qat` can train some of that damage away"
+            f"the original; the best is {ratio:.2f} times: `--quality fast` is the recipe without "
+            "that bound, and `tts-compress qat` can train some of its damage away"
         )
     elif ratio is not None and ratio < _SLOWER:
         tell(

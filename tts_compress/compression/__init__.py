@@ -122,7 +122,8 @@ def compress(  # noqa: PLR0913  the settings of one compression
         QuantizationError: The model cannot be converted as the recipe promises.
     """
     kept = None if quality is None else find_quality(quality)
-    job = Job(seed=seed, progress=progress or default_progress(), quality=kept)
+    told = progress or default_progress()
+    job = Job(seed=seed, progress=told, quality=kept, is_asked=kept is not None)
     with _stated(model, calibration) as data:
         return _compress(model, scheme, recipe, data, job)
 
@@ -308,6 +309,11 @@ def _compress_graph(
     # Copies that say something else cannot be compared by their sound.
     if bound is not None and recipe.calibration is not None and not model.parts[part].steers:
         chosen = choose(bench, bound, job)
+        if chosen is None and job.is_asked:
+            raise QuantizationError(
+                f"no quality of '{model.spec}' can be judged: with its calibration calls the first "
+                "output is no single channel of a tenth of a second or more; leave the quality out"
+            )
     quality = job.quality if chosen else Quality.FAST
     recipe = (chosen[1] if chosen else recipe).model_copy(update={"quality": quality})
     if chosen is not None:

@@ -8,19 +8,20 @@ separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The ch
 compared again, and made smaller or larger until it fits.
 """
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from math import inf, sqrt
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import onnx
 from threadpoolctl import threadpool_limits
 
+from tts_compress.compression.budget import AIM, Option, energies_of, next_budget, select
 from tts_compress.compression.sound import (
     DurationComparison,
     Energies,
@@ -30,7 +31,7 @@ from tts_compress.compression.sound import (
     speech,
 )
 from tts_compress.compression.workbench import Job, Workbench
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import QuantizationError, TTSCompressWarning
 from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
 from tts_compress.onnx.quantize.decisions import Decision
@@ -43,9 +44,9 @@ _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
 _Candidate: TypeAlias = tuple[tuple[Rule, ...], float, Future[Energies]]
 """Rules of a form, the share of the time that it saves, and its damage."""
 
-_AIM, _MOST = 0.8, 0.85
-"""Share of a bound that a choice aims at, and the largest that is taken, so that other texts keep
-the bound, too: the interval of their mean is about a tenth of it."""
+_MOST = 0.85
+"""Largest share of a bound that is taken, so that other texts keep the bound, too: the interval of
+their mean is about a tenth of it."""
 
 _TRIED_WEIGHTS = 400_000_000
 """Weights over all candidates of one arithmetic: 25 groups of a voice of 16 million are tried."""
@@ -87,23 +88,6 @@ _TRIES = 6
 """Choices that are made whole and compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """A form of one group of layers."""
-
-    rules: tuple[Rule, ...]
-    """Rules that come before the recipe's; none leave the group to the recipe."""
-
-    energies: Energies
-    """Damage of each kind in squares of the bound."""
-
-    saved: float
-    """Share of the model's time and bytes that it takes less of than in FP32."""
-
-
-OptionT = TypeVar("OptionT", bound=Option)
-
-
 def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe] | None:
     """Return the fastest conversion of a graph within a bound, and its recipe.
 
@@ -132,8 +116,15 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         if best[2].share(bound) > _MOST:
             options |= _options(bench, comparison, whole, bound, groups, job.progress)
         if options:
-            best = _fit(bench, comparison, whole, bound, options)
+            best = _fit(bench, comparison, whole, bound, options, best)
     conversion, recipe, damage = best
+    if (share := damage.share(bound)) > 1:
+        warnings.warn(
+            f"no choice of formats keeps the bound on the sound: the best has {share:.1f} times as "
+            "much damage; evaluate the result, or take int8-weight-only or fp16",
+            TTSCompressWarning,
+            stacklevel=2,
+        )
     summary = (
         f"{recipe.summary}; formats chosen on {comparison.texts} texts: distortion "
         f"{damage.distortion:.2f} of {bound:.2g}, pauses {damage.floor_db:+.1f} dB"
@@ -144,10 +135,12 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
 def _groups(bench: Workbench) -> list[Group]:
     """Return groups of the layers that durations do not depend on."""
     decisions = [d for d in bench.decisions(bench.recipe) if d.weight is not None]
-    deciding, weights = _deciding(bench), sum(d.parameters for d in decisions)
-    groups = find_groups(d.module for d in decisions if d.module not in deciding)
+    # What the recipe leaves in FP32, such as the source of a signal, is no part of the choice.
+    real = [d.module for d in decisions if d.weights == Weights.FLOAT32]
+    left, weights = {*_deciding(bench), *real}, sum(d.parameters for d in decisions)
+    groups = find_groups(d.module for d in decisions if d.module not in left)
     merged = _merged(groups, most=max(4, _TRIED_WEIGHTS // weights))
-    return [_without(group, deciding) for group in merged]
+    return [_without(group, left) for group in merged]
 
 
 def _observe(bench: Workbench, groups: Sequence[Group]) -> None:
@@ -185,10 +178,14 @@ def _fit(
     whole: Recipe,
     bound: float,
     options: Mapping[str, Sequence[Option]],
+    plain: _Tried,
 ) -> _Tried:
-    """Return the choice of formats that uses a bound best."""
+    """Return the choice of formats that uses a bound best; of those beyond it, the least.
+
+    One of them is the plain recipe.
+    """
     best: _Tried | None = None
-    most, budgets = -inf, [_AIM**2] * _KINDS
+    most, budgets = -inf, [AIM**2] * _KINDS
     tries: list[list[tuple[float, float]]] = [[] for _ in budgets]
     chosen: dict[str, Option] = {}
     for _ in range(_TRIES):
@@ -199,88 +196,22 @@ def _fit(
         saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
         if share <= _MOST and saved > most:
             best, most = tried, saved
-        used = _energies(chosen.values())
+        used = energies_of(chosen.values())
         # Changes of durations do add up as energies: most texts show none of them.
         shared = *tried[2].shares(bound), sqrt(used[-1])
         for shares, energy, kind in zip(tries, used, shared, strict=True):
             shares.append((max(energy, _LEAST_ENERGY), kind))
         budgets = list(map(next_budget, tries, budgets))
     if best is None:
-        safest = _rules(several[-1] for several in options.values())
-        best = _measured(bench, comparison, _with_rules(whole, safest))
+        safest = _rules(forms[-1] for forms in options.values())
+        several = plain, _measured(bench, comparison, _with_rules(whole, safest))
+        best = min(several, key=lambda tried: tried[2].share(bound))
     return best
-
-
-def next_budget(shares: Sequence[tuple[float, float]], last: float) -> float:
-    """Return the budget to try next for a kind of damage.
-
-    Args:
-        shares: Energies that were tried, the latest last, with the share of the bound that each
-            used.
-        last: The budget of the latest, of which it used what other kinds left it.
-    """
-    kept = max((budget for budget, share in shares if share < _AIM), default=0.0)
-    broken = min((budget for budget, share in shares if share >= _AIM), default=inf)
-    if kept and broken < inf:
-        return sqrt(kept * broken)  # half-way in decibels
-    used, share = shares[-1]
-    reached = used * min(16.0, max(1 / 16, (_AIM / max(share, 1e-3)) ** 2))
-    return reached if broken < inf else max(reached, last)
-
-
-def select(
-    options: Mapping[str, Sequence[OptionT]], budgets: Sequence[float]
-) -> dict[str, OptionT]:
-    """Return an option for each group: the most saved within a sum of energies of each kind."""
-    low, high = 0.0, 1e12
-    for _ in range(100):
-        price = (low * high) ** 0.5 if low else high / 1e3
-        if _fits(_at_price(options, price, budgets).values(), budgets):
-            high = price
-        else:
-            low = price
-        if (low and high / low < 1.001) or high < 1e-12:
-            break
-    chosen = _at_price(options, high, budgets)
-    # A common price leaves some of the budgets: they go to the best options that still fit.
-    while better := [
-        (option.saved - chosen[name].saved, name, option)
-        for name, several in options.items()
-        for option in several
-        if option.saved > chosen[name].saved and _fits({**chosen, name: option}.values(), budgets)
-    ]:
-        _, name, option = max(better, key=lambda step: step[0])
-        chosen[name] = option
-    return chosen
-
-
-def _at_price(
-    options: Mapping[str, Sequence[OptionT]], price: float, budgets: Sequence[float]
-) -> dict[str, OptionT]:
-    """Return for each group what saves most at a price of the budget that it uses most of."""
-
-    def cost(option: Option) -> float:
-        pairs = zip(option.energies, budgets, strict=True)
-        return price * max(energy / budget if budget else inf for energy, budget in pairs if energy)
-
-    return {
-        name: max(several, key=lambda o: o.saved - (cost(o) if any(o.energies) else 0.0))
-        for name, several in options.items()
-    }
 
 
 def _part(energies: Energies, groups: int) -> Energies:
     """Return the energies of each of so many groups where all together have these."""
     return tuple(energy / groups for energy in energies)
-
-
-def _fits(chosen: Iterable[Option], budgets: Sequence[float]) -> bool:
-    return all(used <= most for used, most in zip(_energies(chosen), budgets, strict=True))
-
-
-def _energies(chosen: Iterable[Option]) -> list[float]:
-    """Return the sum of each kind's energies."""
-    return [sum(kind) for kind in zip(*(option.energies for option in chosen), strict=True)]
 
 
 def _options(
@@ -371,7 +302,7 @@ def _deciding_options(
 
     merged = _merged(large, _DECIDING_GROUPS)
     *heard, changed = damage(conversion(module for group in merged for module in group.modules))
-    if max(heard) <= _LITTLE and changed <= _AIM**2:
+    if max(heard) <= _LITTLE and changed <= AIM**2:
         damages = [_part((*heard, changed), len(merged))] * len(merged)
     else:
         with side_by_side() as pool:

@@ -86,6 +86,9 @@ class Job:
     quality: Quality | None = None
     """Bound on the damage to a graph's sound; None for the recipe's."""
 
+    is_asked: bool = False
+    """True where the caller names that bound, and not the recipe."""
+
     training: TrainingRun | None = None
     """None where the model is not trained."""
 

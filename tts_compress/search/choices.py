@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from math import inf
 from typing import Any
 
-from tts_compress.compression.quality import Option, select
+from tts_compress.compression.budget import Option, select
 from tts_compress.errors import RecipeError
 from tts_compress.recipes.formats import Activations, Weights, find_scheme
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_recipe, schemes_of

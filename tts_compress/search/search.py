@@ -23,12 +23,13 @@ from tts_compress.compression import compress
 from tts_compress.environment import describe_environment
 from tts_compress.errors import (
     ArtifactError,
+    EvaluationError,
     QuantizationError,
     TTSCompressError,
     first_line,
     needing,
 )
-from tts_compress.evaluation import EvaluationOptions, evaluate
+from tts_compress.evaluation import EvaluationOptions, evaluate, read_suite
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.folders import exclusive_folder
 from tts_compress.models import open_model
@@ -232,6 +233,12 @@ def search(
     """
     options = options or SearchOptions()
     require_optuna()
+    suite = read_suite(options.suite).with_recognizer(options.recognizer)
+    if suite.recognizer == "none":
+        raise EvaluationError(
+            f"a search judges words, and suite {suite.name!r} has recognizer 'none'; name one by "
+            "--recognizer"
+        )
     folder = Path(output)
     voice = single_graph(open_model(model) if isinstance(model, str | Path) else model)
     with threadpool_limits(1):

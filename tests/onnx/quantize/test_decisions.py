@@ -168,8 +168,23 @@ def test_product_with_a_stack_of_matrices_is_left_alone(
     del chain.graph.initializer[:]
     chain.graph.initializer.extend([*weights, stack])
     graph, decisions = decided({"activations": "dynamic"}, {})
-    assert {d.module: d.weights for d in decisions}["net.matrix"] == "float32"
+    (product,) = (d for d in decisions if d.module == "net.matrix")
+    assert (product.weights, product.reason) == ("float32", "no technique converts this operator")
     assert count_decisions(decisions) == count_operators(convert(_conversion(graph, decisions)))
+
+
+def test_what_reads_a_graphs_input_in_another_form_can_be_left_out(decided: Decided) -> None:
+    weights = {name: np.ones((32, 32, 3)) for name in ("first", "second", "third")}
+    nodes = [
+        make_node("Transpose", "x", "turned", perm=[0, 2, 1]),
+        make_node("Conv", "turned first", "h"),
+        make_node("Conv", "h second", "g"),
+        make_node("Conv", "g third", "y"),
+    ]
+    model = make_model(nodes, {"x": [1, 32, 32]}, {"y": None}, weights)
+    rule = {"activations": "static", "skip_graph_inputs": True, "operators": ("Conv",)}
+    _, decisions = decided(rule, {}, model=model)
+    assert [d.activations for d in decisions][:2] == ["none", "static"]
 
 
 def test_what_the_runtime_fused_and_nothing_splits_is_left_alone(decided: Decided) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 
+from tests.measures import snr_db
 from tts_compress import compress, manifest_of
 from tts_compress.torch.layers.module_surgery import (
     BlockedSnake,
@@ -139,6 +140,19 @@ def test_open_attention_without_a_batch() -> None:
     got = OpenAttention(closed)(x, x, x, attn_mask=mask)
     torch.testing.assert_close(got[0], expected[0])
     torch.testing.assert_close(got[1], expected[1])
+
+
+@pytest.mark.parametrize("scheme", ["int8", "int8-weight-only"])
+def test_an_encoder_takes_a_mask_of_padding(scheme: str) -> None:
+    """Torch nested the frames for layers that were no longer there."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True)
+    encoder, x = nn.TransformerEncoder(layer, 2).eval(), torch.randn(2, 10, 64)
+    padding = torch.arange(10) >= torch.tensor([[10], [6]])
+    small: Any = compress(encoder, scheme)
+    with torch.inference_mode():
+        expected, got = (m(x, src_key_padding_mask=padding)[~padding] for m in (encoder, small))
+    assert snr_db(expected.numpy(), got.numpy()) > 30
 
 
 @pytest.mark.parametrize("batch_first", [True, False])

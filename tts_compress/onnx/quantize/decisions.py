@@ -215,9 +215,9 @@ def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str
     ]
     if matched:
         counts = ", ".join(f"{count} {name}" for name, count in Counter(matched).most_common())
-        return (
-            f"of {counts}, none is of a kind and size that its rules convert; try int8-weight-only"
-        )
+        weighted = any(decision.weight and not decision.reason for decision in decisions)
+        advice = "; try int8-weight-only" if weighted else ", nor does any technique"
+        return f"of {counts}, none is of a kind and size that its rules convert{advice}"
     patterns = ", ".join(dict.fromkeys(repr(rule.match) for rule in recipe.component))
     modules = sorted({decision.module.split(".")[0] or "unnamed" for decision in decisions})
     return f"no module matches {patterns}; its components are {', '.join(modules)}"
@@ -301,8 +301,14 @@ def _decide_one(
         recurrent=weights[1].name if len(weights) > 1 else None,
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
-        reason=_NO_TECHNIQUE if weights and kind not in CONVERTIBLE else "",
+        reason=_NO_TECHNIQUE if weights and not _has_technique(graph, node, weights) else "",
     )
+
+
+def _has_technique(graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto]) -> bool:
+    """Return False for weights that every recipe leaves in FP32; constants are not meant."""
+    is_constant = node.op_type in {"Gather", "Slice"}  # such as a mask, or a small table
+    return is_constant or (node.op_type in CONVERTIBLE and _is_convertible(graph, node, weights))
 
 
 def _gets_codes(
@@ -406,12 +412,19 @@ def _has_blocks(rule: Rule, node: onnx.NodeProto, weights: Sequence[onnx.TensorP
 def _is_skipped(rule: Rule, graph: Graph, node: onnx.NodeProto) -> bool:
     """Return True if a rule leaves an operator out because of its inputs."""
     inputs = graph.inputs.keys() - graph.initializers.keys()
-    if rule.skip_graph_inputs and inputs.intersection(node.input):
+    if rule.skip_graph_inputs and any(_origin(graph, name) in inputs for name in node.input):
         return True
     maker = graph.producer(node.input[0]) if rule.skip_upsampled else None
     while maker is not None and maker.op_type in _ACTIVATIONS:
         maker = graph.producer(maker.input[0])
     return maker is not None and maker.op_type == "ConvTranspose"
+
+
+def _origin(graph: Graph, name: str) -> str:
+    """Return the tensor whose values a tensor has in another form, such as a graph's input."""
+    while (maker := graph.producer(name)) and maker.op_type in {*PASSING, "Cast"}:
+        name = maker.input[0]
+    return name
 
 
 def _has_kernel(rule: Rule, form: Format, node: onnx.NodeProto, shape: tuple[int, ...]) -> bool:

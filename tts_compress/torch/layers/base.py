@@ -103,6 +103,37 @@ def activation_codes(low: float, high: float) -> tuple[float, int]:
     return scale, round(-low / scale)
 
 
+class Packed:
+    """A weight in the layout of a kernel, which nothing else can read.
+
+    Copies share it, because nothing changes it. A pickle holds the codes it is packed from again.
+
+    Args:
+        pack: Returns what the kernel takes, for codes and further arguments.
+        unpack: Returns the codes of that.
+        arguments: The codes, and what else `pack` takes.
+    """
+
+    def __init__(
+        self, pack: Callable[..., Any], unpack: Callable[[Any], Tensor], *arguments: Any
+    ) -> None:
+        self.weight = pack(*arguments)
+        self._rest = (pack, unpack, arguments[1:])
+
+    def codes(self) -> Tensor:
+        """Return the codes, in the shape that the kernel gives them."""
+        return self._rest[1](self.weight)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        """Return the same, which torch cannot copy."""
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how a pickle is read."""
+        pack, unpack, arguments = self._rest
+        return type(self), (pack, unpack, self.codes(), *arguments)
+
+
 _BUFFERS = {"weight": "codes", "weight_scale": "scales", "bias": "bias"}
 
 

@@ -34,6 +34,7 @@ from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.torch.layers.base import (
     CompressedLayer,
     FloatLayer,
+    Packed,
     activation_codes,
     build_layer,
     register_layer,
@@ -95,37 +96,6 @@ def record(layer: "IntegerLayer", inputs: list[Tensor]) -> list[Tensor]:
         inputs, layer.constants.tensors, layer.description
     )
     return results
-
-
-class Packed:
-    """A weight in the layout of a kernel, which nothing else can read.
-
-    Copies share it, because nothing changes it. A pickle holds the codes it is packed from again.
-
-    Args:
-        pack: Returns what the kernel takes, for codes and further arguments.
-        unpack: Returns the codes of that.
-        arguments: The codes, and what else `pack` takes.
-    """
-
-    def __init__(
-        self, pack: Callable[..., Any], unpack: Callable[[Any], Tensor], *arguments: Any
-    ) -> None:
-        self.weight = pack(*arguments)
-        self._rest = (pack, unpack, arguments[1:])
-
-    def codes(self) -> Tensor:
-        """Return the codes, in the shape that the kernel gives them."""
-        return self._rest[1](self.weight)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """Return the same, which torch cannot copy."""
-        return self
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Return how a pickle is read."""
-        pack, unpack, arguments = self._rest
-        return type(self), (pack, unpack, self.codes(), *arguments)
 
 
 class IntegerLayer(CompressedLayer):
@@ -197,6 +167,11 @@ class IntegerLayer(CompressedLayer):
     @override
     def state(self) -> dict[str, Tensor]:
         return {"weight": self.unpack(), **self._unpacked}
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        """Refuse: there are no buffers, and torch would call nothing loaded a success."""
+        prefix, errors = arguments[1], arguments[-1]
+        errors.append(f"'{prefix}' is packed for kernels: use save_module and load_module")
 
     @abstractmethod
     def unpack(self) -> Tensor:

@@ -111,6 +111,10 @@ def normalize(root: nn.Module) -> nn.Module:
     holder = nn.ModuleList([root])  # the module may itself be one of those
     fold_weight_norm(holder)
     for name, module in list(holder.named_modules()):
+        if isinstance(module, nn.TransformerEncoder):
+            module.use_nested_tensor = (
+                False  # for a path that bypasses layers, and ours cannot take
+            )
         ours = open_attention(module) or replace_snake(module) or replace_transposed(module)
         if ours is not None:
             refuse_hooks(module, name.removeprefix("0."))

@@ -16,12 +16,11 @@ from typing_extensions import override
 
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
-from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer
+from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, Packed, register_layer
 from tts_compress.torch.layers.geometry import RECURRENT, Geometry
 from tts_compress.torch.layers.integer import (
     INTEGERS,
     IntegerLayer,
-    Packed,
     is_recorded,
     pack_linear,
     record,
