@@ -418,7 +418,7 @@ def _sounds(model: OnnxGraph, feeds: Sequence[Feeds]) -> Speech | None:
         return None
     # Feeds hold the noise, so the original returns the same whatever the seed.
     originals = [first, *map(sound, range(1, len(feeds)))]
-    if max(one.size for one in originals) < _RATE // 10:
+    if max(wave.size for wave in originals) < _RATE // 10:
         return None
     # Samples of a bare graph have any scale.
     peak = max(float(np.nan_to_num(np.abs(sound)).max(initial=0.0)) for sound in originals) or 1.0
