@@ -280,11 +280,13 @@ def _open(role: str, recordings: Given) -> _Side:
 
 
 def _readers(folder: Path) -> dict[str, Callable[[], Audio]]:
-    files = folder.iterdir() if folder.is_dir() else ()
-    return {p.stem: partial(read_wav, p) for p in files if p.suffix.lower() == ".wav"}
+    """Return readers of the WAV files in a folder; none of what is no folder, or closed to us."""
+    wavs = (path for path in folder.glob("*") if path.suffix.lower() == ".wav")
+    return {path.stem: partial(read_wav, path) for path in wavs}
 
 
 def _checked(role: str, name: str, audio: Audio) -> Audio:
+    """Return audio that a caller gives, or refuse it."""
     samples = np.asarray(getattr(audio, "samples", None))
     if samples.ndim != 1 or samples.dtype.kind != "f":
         raise EvaluationError(
