@@ -301,3 +301,14 @@ def test_table_of_positions_that_is_cut_is_stored_small(
     (before,), (after,) = (run_model(one, feeds) for one in (model, converted))
     assert snr_db(before, after) > 40
     assert len(converted.SerializeToString()) < 0.7 * len(model.SerializeToString())
+
+
+def test_traces_of_the_exporter_are_left_out() -> None:
+    """Paths and lines of the source, for every operator, were half of an artifact."""
+    nodes = [make_node("Conv", "x w", "h"), make_node("Tanh", "h", "y")]
+    for key in ("pkg.torch.onnx.stack_trace", "namespace"):
+        nodes[1].metadata_props.add(key=key, value='File "/home/me/net.py"')
+    model = make_model(nodes, {"x": [1, 16, 8]}, {"y": None}, {"w": np.ones((16, 16, 3))})
+    decisions = tuple(decide(model, make_recipe({})))
+    finished = convert(Conversion(graph=model, decisions=decisions, ranges={}))
+    assert [entry.key for n in finished.graph.node for entry in n.metadata_props] == ["namespace"]

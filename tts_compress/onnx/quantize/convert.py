@@ -43,6 +43,9 @@ from tts_compress.progress import Progress, counted, report_status
 from tts_compress.recipes.formats import BY_CHANNEL, Activations, Weights
 from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
+_TRACE = "stack_trace"
+"""End of the key under which torch's exporter keeps lines of source, half of an artifact."""
+
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
 
@@ -339,6 +342,10 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     add_height(graph, conversion.graph, conversion.decisions, conversion.lengths)
     fence_bodies(graph)
     finished = graph.finish()
+    for node in nested_nodes(finished.graph.node):
+        kept = [entry for entry in node.metadata_props if not entry.key.endswith(_TRACE)]
+        del node.metadata_props[:]
+        node.metadata_props.extend(kept)
     promised, held = count_decisions(decisions), count_operators(finished)
     if promised != held:
         raise QuantizationError(
