@@ -134,6 +134,13 @@ def test_smallest_weights_can_be_left_out_by_their_share(
     assert sum(d.weights == "float16" for d in decisions) == 4 - covered
 
 
+def test_weights_of_twelve_bits_are_counted_as_such(decided: Decided) -> None:
+    """They were called `int8` in manifests, after the codes that they are read from."""
+    conversion = _conversion(*decided({"weights": "int12"}))
+    assert {label.split()[1] for label in conversion.counts} == {"int12/none"}
+    assert count_decisions(conversion.decisions) == count_operators(convert(conversion))
+
+
 def test_parameters_are_counted(decided: Decided) -> None:
     _, decisions = decided({})
     assert [d.parameters for d in decisions] == [16 * 8 * 3, 16 * 16 * 5, 16 * 8 * 4, 8 * 6]

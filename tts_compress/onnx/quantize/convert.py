@@ -108,12 +108,12 @@ class Conversion:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Operators by decision; `convert` checks that the finished graph holds exactly these.
+        """Operators by decision, which `convert` compares with the finished graph.
 
         Those in branches and loop bodies count, too, which it leaves as they are.
         """
         inside = Counter(f"{x.operator} float32/none" for x in inner_layers(self.graph.graph))
-        return dict(sorted((count_decisions(self.decisions) + inside).items()))
+        return dict(sorted((count_decisions(self.decisions, parts=False) + inside).items()))
 
 
 _CodeKey: TypeAlias = tuple[str, str, int, str]

@@ -247,13 +247,17 @@ def channel_outputs(decisions: Iterable[Decision]) -> dict[str, bool]:
     return {d.output: d.output in rounded for d in chosen}
 
 
-def count_decisions(decisions: Iterable[Decision]) -> Counter[str]:
-    """Return the number of operators with weights by label, as counted in a finished graph."""
-    labels = (
-        re.sub(f"/({'|'.join(BY_CHANNEL)})$", "/static", re.sub("int1[26]", "int8", decision.label))
-        for decision in decisions
-        if decision.weight is not None
-    )
+def count_decisions(decisions: Iterable[Decision], *, parts: bool = True) -> Counter[str]:
+    """Return the number of operators with weights by label, as counted in a finished graph.
+
+    Args:
+        decisions: Decisions.
+        parts: Count weights of 12 and 16 bits as what they are read from, codes of 8.
+    """
+    arithmetic = re.compile(f"/({'|'.join(BY_CHANNEL)})$")
+    weighted = (decision.label for decision in decisions if decision.weight is not None)
+    stored = (re.sub("int1[26]", "int8", label) if parts else label for label in weighted)
+    labels = (arithmetic.sub("/static", label) for label in stored)
     # Upsampling is computed in integers as a convolution that makes all phases at once.
     return Counter(re.sub(r"^ConvTranspose (.*/static)$", r"Conv \1", label) for label in labels)
 
