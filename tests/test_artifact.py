@@ -295,6 +295,7 @@ def test_force_loses_no_file_that_is_not_ours(tmp_path: Path, name: str, content
 
 def test_a_card_of_ours_is_replaced(tmp_path: Path) -> None:
     _make(tmp_path / "out", "old")
+    (tmp_path / "out" / ".DS_Store").touch()
     (tmp_path / "out" / "README.md").write_text(f"Made by {REPOSITORY}.", encoding="utf-8")
     _make(tmp_path / "out", force=True)
     assert _content(tmp_path / "out") == "new"

@@ -27,6 +27,9 @@ _DEPTH = 2
 _SHOWN = 3
 """Names in a message."""
 
+_OF_SYSTEMS = frozenset({".DS_Store", "Thumbs.db", "desktop.ini"})
+"""Files that whoever looks into a folder leaves there."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
@@ -383,7 +386,8 @@ def refuse_others(directory: Path, named: Collection[str]) -> None:
     """Refuse a directory, which is to be replaced, with files that are none of those named."""
     with file_errors(f"cannot read '{directory}'"):
         files = [path for path in sorted(directory.rglob("*")) if not path.is_dir()]
-    names = (path.relative_to(directory).as_posix() for path in files)
+    written = (path for path in files if path.name not in _OF_SYSTEMS)
+    names = (path.relative_to(directory).as_posix() for path in written)
     if others := [name for name in names if name not in named]:
         more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
         raise ArtifactError(
