@@ -57,6 +57,7 @@ def exported(
     return vocos, folder
 
 
+@pytest.mark.filterwarnings("ignore:.* of the weights stay in FP32")  # a Fourier transform
 @pytest.mark.parametrize("scheme", _BOUNDS_DB)
 def test_every_scheme_runs_and_is_close(
     exported: tuple[Any, Path], tmp_path: Path, scheme: str

@@ -100,6 +100,7 @@ def test_recorded_calls_are_those_of_the_graphs(
     assert not tiny_f5.root().transformer.__dict__.get("forward")  # nothing is left behind
 
 
+@pytest.mark.filterwarnings("ignore:.* of the weights stay in FP32")  # a Fourier transform
 @pytest.mark.parametrize("graph", _BOUNDS_DB)
 @pytest.mark.parametrize("scheme", _BOUNDS_DB["decode"])
 def test_every_scheme_runs_and_is_close(
@@ -127,6 +128,7 @@ def test_every_scheme_runs_and_is_close(
     assert (small / source.name).stat().st_size < source.stat().st_size
 
 
+@pytest.mark.filterwarnings("ignore:.* of the weights stay in FP32")  # a Fourier transform
 def test_compressed_vocoder_speaks_in_the_official_object(
     folder: Path, tiny_f5: F5Model, tmp_path: Path
 ) -> None:
