@@ -118,10 +118,10 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
         if options:
             best = _fit(bench, comparison, whole, bound, options, best)
     conversion, recipe, damage = best
-    if (share := damage.share(bound)) > 1:
+    if damage.share(bound) > 1:
         warnings.warn(
-            f"no choice of formats keeps the bound on the sound: the best has {share:.1f} times as "
-            "much damage; evaluate the result, or take int8-weight-only or fp16",
+            f"no choice of formats keeps the bound on the sound: {damage.describe()}; evaluate the "
+            "result, or take int8-weight-only or fp16",
             TTSCompressWarning,
             stacklevel=2,
         )

@@ -233,6 +233,7 @@ def test_the_end_and_the_parting_are_measured() -> None:
     assert steps_together(first, first[:3]) == 2
 
 
+@pytest.mark.filterwarnings("ignore:no choice of formats")  # it draws other tokens
 @pytest.mark.slow
 def test_a_language_model_is_calibrated_on_what_it_said(tokens: Any, tmp_path: Path) -> None:
     calls = list(tokens.calibration_calls([TEXT], seed=2, part="decode"))
