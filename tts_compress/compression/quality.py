@@ -68,9 +68,8 @@ thousand, so one text of twenty, lasts a frame (about 10 ms) more or less."""
 _LEAST_SHARE = 0.005
 """Share of the weights from which on 12 bits are tried in a group that durations depend on."""
 
-_DECIDING_GROUPS = 16
-"""Groups of layers that durations depend on: neighbours of an encoder are alike. Half as many left
-more of the budget unused."""
+_DECIDING_GROUPS = 8
+"""Groups of layers that durations depend on: neighbours of an encoder are alike."""
 
 _FINER = 256.0
 """Energy of weights in 8 bits over that of 12, whose steps are a sixteenth."""
