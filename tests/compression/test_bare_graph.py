@@ -161,6 +161,15 @@ def test_wrong_values_are_told(model: str, values: Any, message: str, vocoder: P
         compress(spec, "int8-static", calibration=values)
 
 
+def test_a_quality_that_cannot_be_judged_is_refused_where_it_is_asked_for(vocoder: Path) -> None:
+    """Calls of a few frames were no sound, and the recipe was taken without a word."""
+    calls = [{"mel": _mel(9 + number, number)} for number in range(12)]
+    plain: Any = compress(f"onnx:{vocoder}", "int8", calibration=calls)
+    assert plain.manifest.recipe["quality"] == "fast"
+    with pytest.raises(QuantizationError, match=r"no quality of .* can be judged"):
+        compress(f"onnx:{vocoder}", "int8", calibration=calls, quality="high")
+
+
 @pytest.mark.parametrize(
     ("scheme", "rename"),
     [

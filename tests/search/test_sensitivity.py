@@ -134,7 +134,7 @@ def _trial(form: Any, *decisions: Decision) -> Trial:
 
 @pytest.mark.parametrize(("kind", "share"), [("int16", 0.5), ("int12", 0.375), ("int8", 0.25)])
 def test_every_format_saves_bytes_and_does_damage(kind: str, share: float) -> None:
-    """Of 16 and 12 bits nothing was saved, and nothing was measured."""
+    """Weights of 16 and 12 bits saved nothing, and none were measured."""
     weight = np.random.default_rng(0).normal(size=(3, 8, 1)).astype(np.float32)
     node = make_node("Conv", "x w", "y", "/a/Conv")
     model = make_model([node], {"x": [1, 8, 8]}, {"y": None}, {"w": weight})

@@ -109,7 +109,7 @@ console.log(JSON.stringify({ heard, asked, kept: [...kept.keys()], wanted: hash(
 
 
 def test_a_file_is_kept_by_the_hash_that_it_has() -> None:
-    """What an earlier release had under that name was kept for ever as the new file."""
+    """A file that an earlier release had under that name was kept for ever as the new one."""
     page = _run(_CACHE)
     wrong = "voice/weights.bin is not the file that is wanted: its SHA-256 is another"
     assert page["heard"] == ["old", wrong, "new", "new", "new"]

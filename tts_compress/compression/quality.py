@@ -1,11 +1,8 @@
 """INT8 to a stated quality: the fastest formats of a model's layers that keep it, by listening.
 
 A recipe says what can be integers; the model at hand says what should. It speaks calibration texts
-in FP32, and again with one group of layers at a time in its compressed form. Errors of groups are
-independent, so their energies add up (`search` has the same model); of all choices
-whose sum is within the bound the most time and bytes are saved by the one that a price for energy
-separates best (Everett, "Generalized Lagrange Multiplier Method", 1963). The choice is made whole,
-compared again, and made smaller or larger until it fits.
+in FP32, and again with one group of layers at a time in its compressed form; `budget` has the
+choice that saves most. It is made whole, compared again, and made smaller or larger until it fits.
 """
 
 import warnings
@@ -122,7 +119,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
             f"no choice of formats keeps the bound on the sound: {damage.describe()}; evaluate the "
             "result, or take int8-weight-only or fp16",
             TTSCompressWarning,
-            stacklevel=2,
+            stacklevel=6,  # the caller of `compress`
         )
     summary = (
         f"{recipe.summary}; formats chosen on {comparison.texts} texts: distortion "

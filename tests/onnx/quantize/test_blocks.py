@@ -166,7 +166,7 @@ def test_others_keep_three_axes(model: onnx.ModelProto, request: pytest.FixtureR
 
 
 def test_a_table_of_three_axes_is_no_convolution() -> None:
-    """What a single number looks up in it has two axes, and got a height before time."""
+    """A row that a single number looks up in it has two axes, and got a height before time."""
     model = _single((32, 32, 3), pads=[1, 1])
     table = np.ones((5, 32, 40), np.float32)
     model.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))

@@ -112,9 +112,7 @@ def normalize(root: nn.Module) -> nn.Module:
     fold_weight_norm(holder)
     for name, module in list(holder.named_modules()):
         if isinstance(module, nn.TransformerEncoder):
-            module.use_nested_tensor = (
-                False  # for a path that bypasses layers, and ours cannot take
-            )
+            module.use_nested_tensor = False  # for a path past its layers, not for ours
         ours = open_attention(module) or replace_snake(module) or replace_transposed(module)
         if ours is not None:
             refuse_hooks(module, name.removeprefix("0."))
