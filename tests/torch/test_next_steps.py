@@ -189,6 +189,27 @@ def test_weights_alone_become_a_graph(tmp_path: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(found), small(IDS))
 
 
+def test_four_bits_that_become_no_graph_say_what_can() -> None:
+    """Torch's error was a graph of hundreds of lines."""
+    small = compress(nn.Linear(64, 64), "int4-weight-only")
+    with pytest.raises(ModelError, match="record linear layers in four bits; for ONNX export the"):
+        torch.onnx.export(small, (torch.randn(1, 64),), "never.onnx", dynamo=False)
+
+
+def test_a_layer_in_fp32_is_pickled_without_its_weight_norm() -> None:
+    """Folding left a hook, which is a local function, on layers that keep FP32."""
+    kept = nn.utils.parametrizations.weight_norm(nn.Conv1d(64, 4, 3))
+    net = nn.Sequential(nn.Conv1d(64, 64, 3), kept).eval()
+    small: Any = compress(net, "int8")
+    x = torch.randn(1, 64, 9)
+    with torch.inference_mode():
+        assert torch.equal(_unpickled(small)(x), small(x))
+    assert type(small[1]) is nn.Conv1d
+    weights = net.state_dict()
+    assert "1.parametrizations.weight.original0" in weights
+    net.load_state_dict(weights)
+
+
 def test_gradients_before_a_convolution_are_no_warning() -> None:
     """Torch warned of a tensor that requires gradients and becomes a number."""
     small = compress(nn.Conv1d(64, 64, 3).eval(), "int8")

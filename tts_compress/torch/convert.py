@@ -127,7 +127,8 @@ def convert(
         progress: Receives every layer.
     """
     on_gpu = runs_on_gpu(root, recipe)
-    copy = normalize(copy_with_state(root)).eval()
+    # Without gradients, as it is read from a file: torch's GRU sums in another order with them.
+    copy = normalize(copy_with_state(root, learns=False)).eval()
     asked = decide(copy, recipe)
     decisions = fit_to_gpu(copy, asked) if on_gpu else asked
     refuse_unfit(copy, decisions)

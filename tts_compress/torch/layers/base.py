@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from tts_compress.errors import QuantizationError
+from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.ranges import LEVELS
 from tts_compress.numerics.weights import round_weight
 from tts_compress.recipes.formats import Activations, Weights
@@ -370,6 +370,14 @@ def share_weight(leader: nn.Module, layer: nn.Module) -> None:
     for name, tensor in layer.named_buffers(recurse=False):
         if "bias" not in name and name in held and torch.equal(held[name], tensor):
             setattr(layer, name, held[name])
+
+
+def cannot_record(problem: str) -> ModelError:
+    """Return the error for layers that an exporter of torch cannot record."""
+    return ModelError(
+        f"{problem}; for ONNX export the FP32 module and compress the graph (`tts-compress "
+        "quantize onnx:FILE`), else use torch.export.export"
+    )
 
 
 def walk_layers(root: nn.Module) -> Iterator[tuple[str, nn.Module]]:

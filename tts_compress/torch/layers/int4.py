@@ -15,6 +15,7 @@ from tts_compress.recipes.formats import Weights
 from tts_compress.torch.layers.base import (
     CompressedLayer,
     FloatLayer,
+    cannot_record,
     from_rows,
     group_scales,
     pack_nibbles,
@@ -99,6 +100,9 @@ class Int4Linear(Int4Layer):
 
     @override
     def forward(self, input: Tensor) -> Tensor:
+        is_tracing = torch._C._get_tracing_state()  # noqa: SLF001  as integer layers ask
+        if (is_tracing or torch.compiler.is_compiling()) and torch.onnx.is_in_onnx_export():
+            raise cannot_record("torch.onnx.export cannot record linear layers in four bits")
         if not self._in_kernel_layout and self._fits_kernel(input.device):
             self._enter_kernel_layout()
         if not self._in_kernel_layout:

@@ -37,6 +37,7 @@ from tts_compress.torch.layers.base import (
     Packed,
     activation_codes,
     build_layer,
+    cannot_record,
     register_layer,
 )
 from tts_compress.torch.layers.geometry import Geometry, apply_operator, pad, plain_view
@@ -81,11 +82,7 @@ def is_recorded() -> bool:
     is_compiling = torch.compiler.is_compiling()
     is_tracing = torch._C._get_tracing_state()  # noqa: SLF001  `torch.jit.is_tracing` in half its time
     if is_tracing or (is_compiling and torch.onnx.is_in_onnx_export()):
-        raise ModelError(
-            "torch.jit.trace and torch.onnx.export cannot record integer layers; for ONNX export "
-            "the FP32 module and compress the graph (`tts-compress quantize onnx:FILE`), else use "
-            "torch.export.export"
-        )
+        raise cannot_record("torch.jit.trace and torch.onnx.export cannot record integer layers")
     return is_compiling
 
 

@@ -80,11 +80,15 @@ def copy_sharing_tensors(
         ) from error
 
 
-def copy_with_state(module: ModuleT) -> ModuleT:
+def copy_with_state(module: ModuleT, *, learns: bool = True) -> ModuleT:
     """Return a copy that shares the values of parameters and the codes of compressed layers only.
 
     Calling, casting or moving it leaves the original as it is: buffers may be what a module keeps
     between its calls, such as the last samples of a stream, and a cast changes parameters in place.
+
+    Args:
+        module: The root of the tree.
+        learns: False for a copy none of whose parameters requires gradients.
     """
     compressed = (part for part in module.modules() if isinstance(part, CompressedLayer))
     codes = {id(tensor) for part in compressed for tensor in part.buffers()}
@@ -94,8 +98,8 @@ def copy_with_state(module: ModuleT) -> ModuleT:
             return tensor
         if not isinstance(tensor, nn.Parameter):
             return tensor.detach().clone()
-        learns = tensor.requires_grad and not tensor.is_inference()  # torch refuses both
-        return nn.Parameter(tensor.detach(), requires_grad=learns)
+        can = tensor.requires_grad and not tensor.is_inference()  # torch refuses both
+        return nn.Parameter(tensor.detach(), requires_grad=learns and can)
 
     return copy_sharing_tensors(module, own)
 
@@ -212,6 +216,10 @@ def _fold_parametrizations(module: nn.Module) -> None:
     module.__class__ = type(module).__bases__[0]
     for name, weight in weights.items():
         module.register_parameter(name, nn.Parameter(weight, requires_grad=False))
+    loading = module._load_state_dict_pre_hooks  # noqa: SLF001  weight norm's cannot be pickled
+    for key, hook in list(loading.items()):
+        if getattr(hook, "hook", hook).__module__ == _WeightNorm.__module__:
+            del loading[key]
 
 
 class OpenAttention(nn.Module):
