@@ -161,6 +161,9 @@ def test_two_points_of_words_are_a_gate_of_their_own(
         ("another.value", 2, "take a name of report.json, or install the package"),
         ("dnsmos_overall.candidate", 1, "not measured; needs at least 1"),
         ("environment.processor.heat", 1, "not measured; needs at least 1"),
+        ("wer", 1, "'wer' is not a number; name one of its parts, such as 'wer."),
+        ("wer.interval", 1, "not a number; name one of its parts, such as 'wer.interval.0'"),
+        ("suite.name", 1, "'suite.name' is 'en-full', not a number; name another metric"),
     ],
 )
 def test_a_metric_that_no_report_has_is_misspelled_not_unmeasured(

@@ -159,6 +159,18 @@ class Gate(Config):
         part = _find(document, figure.removesuffix(".bound"))
         return isinstance(part, Mapping) and part.get("interval", ()) is None
 
+    def no_number(self, document: Mapping[str, Any]) -> str | None:
+        """Return what a report has in the place of a number; None where it has one, or nothing."""
+        for path in filter(None, (self.metric, self.baseline)):
+            content = _find(document, path)
+            if isinstance(content, Mapping | list | tuple):
+                parts = content if isinstance(content, Mapping) else range(len(content))
+                example = next((f", such as '{path}.{part}'" for part in parts), "")
+                return f"'{path}' is not a number; name one of its parts{example}"
+            if isinstance(content, str | bool):
+                return f"'{path}' is {content!r:.40}, not a number; name another metric"
+        return None
+
     def _metrics(self) -> list[Metric]:
         names = {path.split(".")[0] for path in (self.metric, self.baseline or "")}
         return [metric for metric in find_metrics() if metric.name in names]
@@ -271,6 +283,8 @@ def _judge(
     if value is None and doubt is None and gate.lacks_interval(document):
         doubt = "nothing was judged: too little was measured for an interval; evaluate with "
         doubt += "more timed runs" if "cost" in gate.groups else f"{FEWEST_TEXTS} texts or more"
+    if value is None and doubt is None:
+        doubt = gate.no_number(document)
     passed = doubt is None and gate.passes(value)
     if gate.kind != "change":
         return GateResult(gate=gate, value=value, passed=passed, reason=doubt)
