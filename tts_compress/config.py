@@ -80,25 +80,41 @@ def parse_config(text: str, kind: type[_File], name: str) -> _File:
         return kind.model_validate_json(text)
     except ValidationError as error:
         label = kind.__name__.removeprefix("_")
-        problems = describe_problems(error)
+        problems = describe_problems(error, kind)
         raise RecipeError(f"{name} is not a valid {label}: {problems}") from error
 
 
-def describe_problems(error: ValidationError) -> str:
+def describe_problems(error: ValidationError, whole: type[BaseModel] | None = None) -> str:
     """Return wrong keys with their problems, the first five and how many more, on one line.
 
-    A list whose items were all wrong is not short as well.
+    A list whose items were all wrong is not short as well. With the model of the whole file, a key
+    that stands in the wrong table is told where it belongs.
     """
     problems = error.errors()
     parents = {problem["loc"][:end] for problem in problems for end in range(len(problem["loc"]))}
     lines = [
         f"{'.'.join(str(part) for part in problem['loc']) or 'file'}: "
         + problem["msg"].removeprefix("Value error, ")
+        + (_right_place(problem["loc"], whole) if problem["type"] == "extra_forbidden" else "")
         for problem in problems
         if problem["type"] != "too_short" or problem["loc"] not in parents
     ]
     more = [f"and {len(lines) - 5} more"] if len(lines) > 5 else []
     return "; ".join(lines[:5] + more)
+
+
+def _right_place(loc: tuple[int | str, ...], whole: type[BaseModel] | None) -> str:
+    """Return the end of an error that says where a file has an unknown key, if anywhere."""
+    *tables, key = loc
+    fields = {} if whole is None else whole.model_fields
+    if tables:
+        return (
+            f"; write {key!r} above [{tables[0]}], outside of all tables" if key in fields else ""
+        )
+    for name, field in fields.items():
+        if key in getattr(field.annotation, "model_fields", {}):
+            return f"; write {key!r} below [{name}]"
+    return ""
 
 
 def _data_root(kind: str) -> Path:

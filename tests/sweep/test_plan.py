@@ -64,6 +64,8 @@ def test_shards_are_the_suites_texts_each_once(write_plan: Callable[..., Path]) 
         ({"more": "unit_hours = 1e300"}, "unit_hours: .*less than or equal to 8760"),
         ({"more": "unit_hours = nan"}, "unit_hours: "),
         ({"more": "[settings]\ntimeout_s = inf"}, "timeout_s"),
+        ({"more": "[settings]\nrecognizer = 'none'"}, r"; write 'recognizer' above \[settings\],"),
+        ({"threads": 2}, r"threads: .* not permitted; write 'threads' below \[settings\]"),
         ({"output": "a\0b"}, r"output: .*'a.x00b' is no folder"),
         ({"output": ""}, "output: .*is no folder"),
         ({"sheme": 1}, "sheme"),
