@@ -159,6 +159,21 @@ def test_help_and_import_load_no_heavy_package() -> None:
     assert run.stdout.strip() == "[]"
 
 
+def test_what_cannot_be_trained_is_refused_before_torch_is_imported(
+    compressed: Callable[[str], Path], tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    program = (
+        "import sys; from tts_compress.cli import main; "
+        "print(main(sys.argv[1:]), 'torch' in sys.modules)"
+    )
+    arguments = ["qat", str(compressed("int8-weight-only")), "--output", str(tmp_path / "out")]
+    command = [sys.executable, "-c", program, *arguments]
+    run = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["2", "False"]
+    assert "is already compressed (int8-weight-only); compress the original" in run.stderr
+
+
 _TEXT = "Hello there."
 
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from tts_compress.errors import ArtifactError, QuantizationError
-from tts_compress.qat.optimization import CHECKPOINT_NAME, batch_indices, joined, rate_share, spread
-from tts_compress.qat.options import TrainingOptions, TrainingRun
+from tts_compress.qat.optimization import batch_indices, joined, rate_share, spread
+from tts_compress.qat.options import CHECKPOINT_NAME, TrainingOptions, TrainingRun
 from tts_compress.qat.task import Example
 from tts_compress.qat.trainer import read_log
 

@@ -23,7 +23,13 @@ from tts_compress.cli.command import (
     prompted,
 )
 from tts_compress.errors import ArtifactError
-from tts_compress.qat.options import TrainingOptions, TrainingRun, is_main_process, require_packages
+from tts_compress.qat.options import (
+    CHECKPOINT_NAME,
+    TrainingOptions,
+    TrainingRun,
+    is_main_process,
+    require_packages,
+)
 
 COMMAND = Command(
     __doc__,
@@ -60,19 +66,17 @@ def run(options: Namespace) -> Output:
     from tts_compress.terminal import human_bytes, progress_bars
 
     require_packages()
-    import torch
-
-    from tts_compress.qat.optimization import CHECKPOINT_NAME
-
     check_replaceable(options.output, MANIFEST_NAME, force=options.force)
     folder = options.output.with_name(f"{options.output.name}.training")
     # Each component of a system in torch has a folder of its own.
     if options.resume and not any(folder.rglob(CHECKPOINT_NAME)):
         raise ArtifactError(f"'{folder}' holds no checkpoint to resume from; leave --resume out")
     settings = options_from(options, TrainingOptions)
-    if settings.threads is not None:
-        torch.set_num_threads(settings.threads)  # also for the teacher, before training
     model = prompted(open_model(options.model, bare=is_feeds(options.texts)), options)
+    if settings.threads is not None:
+        import torch
+
+        torch.set_num_threads(settings.threads)  # also for the teacher, before training
     with progress_bars() as progress:
         training = TrainingRun(
             options=settings, folder=folder, restart=options.restart, progress=progress

@@ -22,11 +22,9 @@ from torch.optim.swa_utils import AveragedModel
 from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.qat.fake_quantize import BlockFakeQuantize, WeightFakeQuantize
-from tts_compress.qat.options import TrainingOptions
+from tts_compress.qat.options import CHECKPOINT_NAME, TrainingOptions
 from tts_compress.qat.task import Example, Outputs, TrainingTask, digest_tensors
 from tts_compress.torch.layers.checkpoint import TensorFile
-
-CHECKPOINT_NAME = "checkpoint.safetensors"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,9 @@ from tts_compress.models.base import Loss
 from tts_compress.options import option
 from tts_compress.progress import Progress, default_progress
 
+CHECKPOINT_NAME = "checkpoint.safetensors"
+"""Name of the file that a training is resumed from."""
+
 _POSITIVE = (
     *("steps", "batch_size", "accumulation"),
     *("held_out", "held_out_every", "checkpoint_every"),
