@@ -177,7 +177,10 @@ def test_junit_has_a_suite_for_each_file_and_a_case_for_each_gate(
     ]
     messages = [failure.get("message", "") for failure in second.iter("failure")]
     assert messages[0].startswith("FAIL size on disk, reference over compressed (size.ratio): ")
-    assert messages[1] == "FAIL wer: 'wer' is not a number; name one of its parts, such as 'wer.reference'"
+    assert (
+        messages[1]
+        == "FAIL wer: 'wer' is not a number; name one of its parts, such as 'wer.reference'"
+    )
     assert [one.get("value") for one in first.iter("property")][1] == 'a<b>&"'
 
 
