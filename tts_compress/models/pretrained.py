@@ -21,12 +21,12 @@ from tts_compress.artifact import MANIFEST_NAME
 from tts_compress.errors import ModelError, model_errors
 from tts_compress.models.base import ModelFiles
 from tts_compress.models.files import check_finite, read_json
+from tts_compress.models.torch_model import WEIGHTS
 
 CONFIG = "config.json"
 GENERATION = "generation_config.json"
 
-_WEIGHTS = "model.safetensors"
-_INDEX = f"{_WEIGHTS}.index.json"
+_INDEX = f"{WEIGHTS}.index.json"
 
 
 def find_folder(
@@ -39,7 +39,7 @@ def find_folder(
     parts = location.split("/")
     if len(parts) != 2 or not all(re.fullmatch(r"[\w.-]*\w[\w.-]*", part) for part in parts):
         raise ModelError(
-            f"no {kind} model at '{location}'; give a folder with {config} and {_WEIGHTS}, "
+            f"no {kind} model at '{location}'; give a folder with {config} and {WEIGHTS}, "
             f"or a name on the hub such as '{example}'"
         )
     from huggingface_hub import snapshot_download
@@ -51,13 +51,13 @@ def find_folder(
 
 def find_weights(directory: Path) -> tuple[Path, ...]:
     """Return the files with a model's weights; pickled ones are refused."""
-    if (directory / _WEIGHTS).is_file():
-        return (directory / _WEIGHTS,)
+    if (directory / WEIGHTS).is_file():
+        return (directory / WEIGHTS,)
     if (directory / _INDEX).is_file():
         return _shards(directory / _INDEX)
     pickled = directory / "pytorch_model.bin"
     problem = "only pickled weights, which can run code," if pickled.is_file() else "no weights"
-    raise ModelError(f"'{directory}' holds {problem} instead of {_WEIGHTS}; fetch or convert it")
+    raise ModelError(f"'{directory}' holds {problem} instead of {WEIGHTS}; fetch or convert it")
 
 
 def list_files(directory: Path) -> ModelFiles:

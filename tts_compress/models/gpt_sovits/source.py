@@ -39,7 +39,7 @@ _KEYS = {  # keys of `tts_infer.yaml`, by the network
 }
 
 _FOLDER = "GPT_SoVITS/pretrained_models"
-_WEIGHTS = ("model.safetensors", "pytorch_model.bin", "bigvgan_generator.pt")
+_WEIGHTS = (WEIGHTS, "pytorch_model.bin", "bigvgan_generator.pt")
 
 _LANGUAGES = (
     "auto", "auto_yue", "en", "zh", "ja", "yue", "ko", "all_zh", "all_ja", "all_yue", "all_ko",
