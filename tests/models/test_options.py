@@ -16,12 +16,13 @@ _EXAMPLE = "steps=16&voice=low"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Options(Options):
-    limits: ClassVar = {"steps": (1, 10), "speed": (0.5, 2)}
+    limits: ClassVar = {"steps": (1, 10), "speed": (0.5, 2), "most": (0, 9)}
     choices: ClassVar = {"voice": ("low", "high")}
 
     steps: int = 4
     speed: float = 1.0
     voice: str = "low"
+    most: int | None = None
 
 
 def test_options_stand_behind_a_question_mark() -> None:
@@ -55,13 +56,14 @@ def test_what_differs_from_the_defaults_is_stated() -> None:
     changed = _Options().changed({"steps": 7, "voice": "high"}, "the test")
     assert changed == _Options(steps=7, voice="high")
     assert changed.stated() == {"steps": 7, "voice": "high"}
+    assert _Options(most=3).stated() == {"most": 3}, "none of its own is the model's"
     assert changed.changed({"steps": 4}, "the test").stated() == {"voice": "high"}
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"pitch": 3}, "the test states 'pitch'; there are speed, steps, voice"),
+        ({"pitch": 3}, "the test states 'pitch'; there are most, speed, steps, voice"),
         ({"steps": 0}, "steps is 0; give an integer from 1 to 10"),
         ({"steps": 11}, "steps is 11; give an integer from 1 to 10"),
         ({"steps": 2.5}, "steps is 2.5; give an integer"),
@@ -71,6 +73,7 @@ def test_what_differs_from_the_defaults_is_stated() -> None:
         ({"speed": float("inf")}, "speed is inf; give a number"),
         ({"speed": "fast"}, "speed is 'fast'; give a number"),
         ({"speed": None}, "speed is None; give a number"),
+        ({"most": 2.5}, "most is 2.5; give an integer from 0 to 9"),
         ({"voice": "loud"}, "voice is 'loud'; accepted: low, high"),
         ({"voice": 1}, "voice is 1; accepted: low, high"),
     ],

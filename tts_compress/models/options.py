@@ -14,7 +14,7 @@ class Options:
     """Settings of inference, which a family adds as fields; the defaults are the system's own."""
 
     limits: ClassVar[Mapping[str, tuple[float, float]]]
-    """The least and the greatest value of each number; one whose default is an `int` is whole."""
+    """The least and the greatest value of each number; one whose bounds are `int` is whole."""
 
     choices: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Accepted values of each setting that is a word."""
@@ -22,16 +22,17 @@ class Options:
     def __post_init__(self) -> None:
         for field in fields(self):
             name, value = field.name, getattr(self, field.name)
+            if value is None and field.default is None:  # the model's own settings state it
+                continue
             if name in self.choices:
                 if value not in self.choices[name]:
                     raise ModelError(
                         f"{name} is {value!r}; accepted: {', '.join(self.choices[name])}"
                     )
                 continue
-            kind, words = (
-                (int, "an integer") if isinstance(field.default, int) else (float, "a number")
-            )
             low, high = self.limits[name]
+            is_whole = isinstance(low, int) and isinstance(high, int)
+            kind, words = (int, "an integer") if is_whole else (float, "a number")
             fits = isinstance(value, int | kind) and not isinstance(value, bool)
             if not (fits and low <= value <= high):
                 raise ModelError(f"{name} is {value!r:.40}; give {words} from {low:g} to {high:g}")

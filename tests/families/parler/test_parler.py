@@ -155,16 +155,33 @@ def test_options_change_how_tokens_are_drawn(tiny_parler: ParlerModel) -> None:
     short = tiny_parler.with_options(ParlerOptions(max_length=24))
     # A step is lost to the start and eight to the codebooks' delay.
     assert len(short.synthesize(TEXT, seed=0).samples) <= (24 - 9) * 512
-    greedy = tiny_parler.with_options(ParlerOptions(do_sample=False))
-    np.testing.assert_array_equal(
-        greedy.synthesize(TEXT, seed=7).samples, tiny_parler.synthesize(TEXT, seed=None).samples
-    )
     cold = tiny_parler.with_options(ParlerOptions(temperature=1e-4))
     np.testing.assert_array_equal(
-        cold.synthesize(TEXT, seed=7).samples, greedy.synthesize(TEXT, seed=7).samples
+        cold.synthesize(TEXT, seed=7).samples, tiny_parler.synthesize(TEXT, seed=None).samples
     )
     with pytest.raises(ModelError, match="max_length is 17"):
         tiny_parler.with_options(ParlerOptions(max_length=17)).synthesize(TEXT, seed=0)
+
+
+def test_options_stand_behind_the_folder_and_are_saved(
+    tiny_parler_dir: Path, tmp_path: Path
+) -> None:
+    spec = f"{tiny_parler_dir}?max_length=24&min_new_tokens=23&temperature=0.5"
+    model = ParlerModel.open(spec, spec)
+    assert model.options == ParlerOptions(max_length=24, min_new_tokens=23, temperature=0.5)
+    spoken = model.synthesize(TEXT, seed=0).samples
+    assert len(spoken) == (24 - 9) * 512
+    again = ParlerModel.open(str(model.save(tmp_path / "saved")), "saved")
+    np.testing.assert_array_equal(again.synthesize(TEXT, seed=0).samples, spoken)
+    settings: Any = model.root()
+    assert settings.generation_config.max_length != 24, "upstream's object is as it was read"
+    for wrong, told in [
+        ("steps=2", "there are max_length, min_new_tokens, temperature"),
+        ("temperature=0", "temperature is 0; give a number from 0.0001 to 100"),
+        ("max_length=2.5", "max_length is 2.5; give an integer from 1 to 100000"),
+    ]:
+        with pytest.raises(ModelError, match=told):
+            ParlerModel.open(f"{tiny_parler_dir}?{wrong}", "x")
 
 
 def test_shorter_speech_ends_its_codebooks_in_turn(tiny_parler: ParlerModel) -> None:

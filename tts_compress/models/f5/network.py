@@ -92,7 +92,7 @@ class F5Options(Options):
     # Outside these, time would run backwards or not at all.
     limits: ClassVar = {
         "nfe_step": (1, 1000),
-        "cfg_strength": (0, 100),
+        "cfg_strength": (0.0, 100.0),
         "sway_sampling_coef": (-1, 1.75),
         "speed": (0.1, 10),
     }

@@ -3,9 +3,10 @@
 The files of a model lie here or on a hub, and the official objects are read from them.
 """
 
+import copy
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +23,7 @@ from tts_compress.errors import ModelError, TextError, first_line, model_errors,
 from tts_compress.folders import temporary_folder
 from tts_compress.models.base import ModelFiles, Objective, Prompt, Tokens, check_text
 from tts_compress.models.files import read_json
+from tts_compress.models.options import Options
 from tts_compress.models.parler import FAMILY
 from tts_compress.models.pretrained import (
     CONFIG,
@@ -51,11 +53,14 @@ _FETCHED = ["*.json", "*.model", "*.safetensors", "merges.txt", "vocab.txt", DES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParlerOptions:
+class ParlerOptions(Options):
     """Options of sampling; None stands for the value in the model's `generation_config.json`."""
 
-    do_sample: bool | None = None
-    """True to draw tokens by their probabilities; otherwise the most probable is taken."""
+    limits: ClassVar = {
+        "temperature": (1e-4, 100.0),
+        "max_length": (1, 100_000),
+        "min_new_tokens": (0, 100_000),
+    }
 
     temperature: float | None = None
     """Divides the scores before they become probabilities."""
@@ -65,10 +70,6 @@ class ParlerOptions:
 
     min_new_tokens: int | None = None
     """Steps before speech may end."""
-
-    def given(self) -> dict[str, Any]:
-        """Return the options that are not None, as keywords of `generate`."""
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,7 +297,7 @@ class ParlerSpeech:
         inputs = self.inputs(text, self.longest)
         # Settings may exclude each other, exchanged modules may have other shapes, …
         with model_errors(f"the model cannot speak {text[:40]!r}"), quiet():
-            sound = self.root.generate(**inputs, **self.options.given(), streamer=streamer)
+            sound = self.root.generate(**inputs, **self.options.stated(), streamer=streamer)
         samples = sound.detach().float().cpu().numpy().reshape(-1)
         return Audio(samples=samples, sample_rate=int(self.root.config.sampling_rate))
 
@@ -388,6 +389,7 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, LoadedRoot]):
     """
 
     family = FAMILY.name
+    example = "temperature=0.7"
     find = find_source
     read = load_networks
     tables = find_tables
@@ -464,7 +466,10 @@ class ParlerModel(TorchFamilyModel[ParlerSource, ParlerOptions, LoadedRoot]):
         """Write what the official `from_pretrained` reads, where nothing is compressed."""
         root: Any = self.root()
         write_settings(root, directory / CONFIG)
-        root.generation_config.save_pretrained(directory)
+        settings = copy.deepcopy(root.generation_config)
+        with model_errors(f"the options of {self.spec!r} do not go with its {GENERATION}"), quiet():
+            settings.update(**self.options.stated())
+            settings.save_pretrained(directory)
         of_texts, of_descriptions = self.loaded.tokenizer()
         write_tokenizers(of_texts, of_descriptions, directory)
         (directory / DESCRIPTION).write_text(f"{self.description}\n", encoding="utf-8")

@@ -51,7 +51,7 @@ _FETCHED = ("*.yaml", "*.safetensors", "tokenizer*", REFERENCE)
 class PocketOptions(Options):
     """Settings of inference; the defaults of a model stand in its configuration."""
 
-    limits: ClassVar = {"temperature": (0, 2), "eos_threshold": (-100, 100)}
+    limits: ClassVar = {"temperature": (0.0, 2.0), "eos_threshold": (-100.0, 100.0)}
 
     temperature: float = 0.3
     """Variance of the noise from which a latent is made, 0 to 2."""
