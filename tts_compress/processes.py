@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread, Timer
@@ -118,12 +118,11 @@ def _end(process: "subprocess.Popen[str]", pipes: Sequence[int], owner: int) -> 
             process.kill()
 
 
-def serve(open_host: Callable[[], object], requests: Iterable[str] | None = None) -> None:
-    """Respond to requests by an object's methods; each request names its method in `do`.
+def serve(open_host: Callable[[], object]) -> None:
+    """Respond to requests on standard input by an object's methods, which they name in `do`.
 
     Args:
         open_host: Returns the object; the first response says whether that worked.
-        requests: Lines of JSON; by default those of standard input.
     """
     end_with_parent()
     # An interrupt at the terminal reaches all processes of a command; the parent ends this one.
@@ -142,7 +141,7 @@ def serve(open_host: Callable[[], object], requests: Iterable[str] | None = None
         reply(_describe(error))
         return
     reply({"ok": {}})
-    for line in sys.stdin if requests is None else requests:
+    for line in sys.stdin:
         request = json.loads(line)
         try:
             reply({"ok": getattr(host, request.pop("do"))(**request)})

@@ -133,7 +133,7 @@ _NAMES = "encoder decoder decoder.inner stack.blocks vocoder"
 def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> None:
     voice = _Voice(time, _root(time), _speak, _NAMES)
     assert isinstance(voice, TorchModel)
-    assert components._torch_seconds(voice, "Hello.", 3) == {
+    assert components._torch_seconds(voice, "Hello.") == {
         None: 7 + 5,  # the method itself is not watched, what it calls is
         "encoder": 1,
         "decoder": 2,
@@ -141,12 +141,12 @@ def test_a_call_within_a_call_counts_for_the_inner_component(time: _Time) -> Non
         "stack.blocks": 8,
         "vocoder": 6,
     }
-    assert voice.spoken == [("Hello.", 3)] * 2
+    assert voice.spoken == [("Hello.", 0)] * 2
 
 
 def test_a_method_that_the_family_names_counts_as_a_whole(time: _Time) -> None:
     voice = _NamingVoice(time, _root(time), _speak, _NAMES)
-    found = components._torch_seconds(voice, "Hello.", 3)
+    found = components._torch_seconds(voice, "Hello.")
     assert (found["vocoder"], found[None]) == (11, 7)
 
 
@@ -171,7 +171,7 @@ def test_modules_are_left_as_they_were_also_after_an_error(time: _Time) -> None:
     voice = _NamingVoice(time, root, fail_the_second_time, _NAMES)
     before = {name: dict(vars(part)) for name, part in root.named_modules()}
     with pytest.raises(ModelError, match="out of breath"):
-        components._torch_seconds(voice, "Hello.", 0)
+        components._torch_seconds(voice, "Hello.")
     assert {name: dict(vars(part)) for name, part in root.named_modules()} == before
 
 
@@ -191,4 +191,4 @@ def test_an_error_within_a_component_ends_its_time(time: _Time) -> None:
 
     root.encoder.forward = break_off
     voice = _Voice(time, root, speak, "encoder")
-    assert components._torch_seconds(voice, "Hello.", 0) == {"encoder": 1, None: 2}
+    assert components._torch_seconds(voice, "Hello.") == {"encoder": 1, None: 2}

@@ -41,7 +41,10 @@ def test_imports_of_the_three_packages_work(without_torchaudio: Any) -> None:
     stand_in.offer_torchaudio()
     torchaudio = import_module("torchaudio")
     scale = import_module("torchaudio.functional.functional")
-    assert scale._mel_to_hz(torch.tensor(scale._hz_to_mel(440.0))).item() == pytest.approx(440)
+    with pytest.raises(
+        ModelError, match=r"'torchaudio\.functional\.functional\._hz_to_mel' is not"
+    ):
+        scale._hz_to_mel(440.0)  # imported by heads of Vocos that no voice has
     assert torchaudio.transforms.Resample is stand_in.Resample
     assert torchaudio.load is stand_in.load
     assert "torchaudio.half" not in sys.modules
@@ -106,8 +109,6 @@ def test_mel_spectrogram_is_that_of_librosa(settings: dict[str, Any]) -> None:
 def test_what_is_not_offered_says_so() -> None:
     with pytest.raises(ModelError, match="norm='slaney'"):
         stand_in.MelSpectrogram(norm="slaney")
-    with pytest.raises(ModelError, match="'slaney'"):
-        stand_in.hz_to_mel(440.0, mel_scale="slaney")
 
 
 @pytest.mark.parametrize(

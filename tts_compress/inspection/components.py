@@ -180,21 +180,20 @@ def is_quick(model: Model) -> bool:
     return sum(part.parameters for part in model.components().values()) <= _QUICK
 
 
-def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict[str, float]:
+def time_shares(model: Model, text: str = _SHORT_TEXT) -> dict[str, float]:
     """Return each component's share of the time that speaking takes, in [0, 1].
 
     Args:
         model: One that speaks; one that needs a prompt has it.
         text: Spoken twice; only the second time counts, with nothing left to load or to prepare.
-        seed: Seed of the noise.
 
     Returns:
         Shares by component, and under `OTHER` the share outside all of them; the sum is 1.
     """
     if isinstance(model, GraphModel):
-        seconds = _graph_seconds(model, text, seed)
+        seconds = _graph_seconds(model, text)
     elif isinstance(model, TorchModel):
-        seconds = _torch_seconds(model, text, seed)
+        seconds = _torch_seconds(model, text)
     else:
         raise ModelError(f"'{model.spec}' speaks no texts, so nothing can be timed")
     total = sum(seconds.values())
@@ -202,7 +201,7 @@ def time_shares(model: Model, text: str = _SHORT_TEXT, *, seed: int = 0) -> dict
     return shares | {OTHER: seconds.get(None, 0.0) / total}
 
 
-def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
+def _graph_seconds(model: GraphModel, text: str) -> Seconds:
     """Return the seconds that operators take, by onnxruntime's own profile.
 
     A graph that follows another is one component.
@@ -210,7 +209,7 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     components = [name for name in model.components() if name not in model.parts]
     seconds: Seconds = dict.fromkeys([*components, None], 0.0)
     for name, part in model.parts.items():
-        calls = list(model.calibration_calls([text], seed=seed, part=name, every=True))
+        calls = list(model.calibration_calls([text], seed=0, part=name, every=True))
         spent = kernel_seconds(model.graph(name), calls, part.spec)
         if name:
             seconds[name] = sum(spent.values())
@@ -220,18 +219,18 @@ def _graph_seconds(model: GraphModel, text: str, seed: int) -> Seconds:
     return seconds
 
 
-def _torch_seconds(model: TorchModel, text: str, seed: int) -> Seconds:
+def _torch_seconds(model: TorchModel, text: str) -> Seconds:
     """Return the seconds that calls take; one within another counts for the inner component."""
     from tts_compress.torch.layers.module_surgery import intercepted
 
-    model.synthesize(text, seed=seed)
+    model.synthesize(text)
     clock = _Clock()
     root = model.root()
     with ExitStack() as stack:
         for component, module, method in _timed_calls(model, root):
             stack.enter_context(intercepted(module, method, clock.timing(component)))
         with clock.inside(None):
-            model.synthesize(text, seed=seed)
+            model.synthesize(text)
     return clock.seconds
 
 

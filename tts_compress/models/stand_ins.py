@@ -23,18 +23,6 @@ from tts_compress.errors import ModelError
 from tts_compress.numerics.spectra import mel_filters
 
 
-def hz_to_mel(freq: float, mel_scale: str = "htk") -> float:
-    """Return a frequency in Hz on the mel scale."""
-    _check_scale(mel_scale)
-    return 2595 * math.log10(1 + freq / 700)
-
-
-def mel_to_hz(mels: Tensor, mel_scale: str = "htk") -> Tensor:
-    """Return the frequencies in Hz of points on the mel scale."""
-    _check_scale(mel_scale)
-    return 700 * (10 ** (mels / 2595) - 1)
-
-
 class MelSpectrogram(nn.Module):
     """Mel spectrogram `[…, mels, frames]` of a signal `[…, samples]`; Args as of torchaudio's."""
 
@@ -132,11 +120,6 @@ def resample(waveform: Tensor, orig_freq: int, new_freq: int) -> Tensor:
     return resampled
 
 
-def _check_scale(mel_scale: str) -> None:
-    if mel_scale != "htk":
-        raise ModelError(f"mel scale {mel_scale!r}: only 'htk' is offered here; install torchaudio")
-
-
 def offer_torchaudio() -> None:
     """Let `import torchaudio` succeed, of which f5_tts, vocos and encodec use a few functions.
 
@@ -147,7 +130,7 @@ def offer_torchaudio() -> None:
         _register("torchaudio", load=load)
         _register("torchaudio.transforms", MelSpectrogram=MelSpectrogram, Resample=Resample)
         _register("torchaudio.functional", resample=resample)
-        _register("torchaudio.functional.functional", _hz_to_mel=hz_to_mel, _mel_to_hz=mel_to_hz)
+        _register("torchaudio.functional.functional")
 
 
 def offer_audiotools() -> None:

@@ -32,7 +32,6 @@ from tts_compress.errors import (
 from tts_compress.evaluation import EvaluationOptions, evaluate, read_suite
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.folders import exclusive_folder
-from tts_compress.models import open_model
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
@@ -240,7 +239,7 @@ def search(
             "--recognizer"
         )
     folder = Path(output)
-    voice = single_graph(open_model(model) if isinstance(model, str | Path) else model)
+    voice = single_graph(model)
     with threadpool_limits(1):
         started = Search(voice, folder, options)
         points = started.explore()

@@ -108,15 +108,15 @@ def find_sensitivity(
     A run into the same folder that was interrupted goes on where it ended.
     """
     options = options or SensitivityOptions()
-    opened = open_model(model) if isinstance(model, str | Path) else model
-    voice = single_graph(opened)
+    voice = single_graph(model)
     # Small products would keep every core waiting for the next one.
     with threadpool_limits(1):
         return Experiment(voice, Path(output), options).find()
 
 
-def single_graph(model: Model) -> GraphModel:
-    """Return a voice of one ONNX graph as such."""
+def single_graph(named: Model | str | Path) -> GraphModel:
+    """Return a voice of one ONNX graph as such, opened where it is named by its spec."""
+    model = open_model(named) if isinstance(named, str | Path) else named
     if model.manifest is not None:
         raise ModelError(
             f"'{model.spec}' is already compressed ({model.manifest.scheme}); give the original"
