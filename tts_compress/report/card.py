@@ -92,7 +92,7 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
         licence = f"{_code(facts.licence)}."
     blocks = [
         f"---\n{_header(manifest, facts)}---",
-        f"# {_text(_source_name(manifest))}, {_text(manifest.scheme)}",
+        f"# {escape(_source_name(manifest))}, {escape(manifest.scheme)}",
         _claim(manifest, facts),
         "## Play it",
         _playing(manifest),
@@ -160,10 +160,10 @@ def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
 
 def _claim(manifest: Manifest, facts: CardFacts) -> str:
     before, after = manifest.source.size_bytes, manifest.size_bytes
-    name = _code(facts.base_model) if facts.base_model else _text(_source_name(manifest))
+    name = _code(facts.base_model) if facts.base_model else escape(_source_name(manifest))
     opening = f"{name} compressed by [tts-compress]({REPOSITORY})"
     if facts.report is not None:
-        return f"{opening}. {_text(verdict(facts.report))}"
+        return f"{opening}. {escape(verdict(facts.report))}"
     size = formatting.times(before / after, "smaller", "larger") if after else "of unknown size"
     return f"{opening}: {formatting.bytes_of(after)}, {size}."
 
@@ -186,11 +186,11 @@ def _figures(report: Evaluation | None) -> str:
     seeds = formatting.count(len(suite.seeds), "seed")
     origin = (
         f"Suite {_code(suite.name)} ({suite.texts} texts, {seeds}); recognizer: "
-        f"{_text(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
-        f"{_text(str(machine))}. The same texts with the same noise for both models; changes "
+        f"{escape(suite.recognizer)}; times on {report.latency.threads} thread(s) of "
+        f"{escape(str(machine))}. The same texts with the same noise for both models; changes "
         "with 95 % intervals."
     )
-    warned = "\n".join(f"> {_text(caution)}" for caution in cautions(report))
+    warned = "\n".join(f"> {escape(caution)}" for caution in cautions(report))
     return "\n\n".join(filter(None, (warned, measurements(report), origin)))
 
 
@@ -214,11 +214,6 @@ def _making(manifest: Manifest) -> str:
     rows = [(name, value) for name, value in facts.items() if value]
     closing = "`manifest.json` has the recipe, every layer's format, and the hash of every file."
     return f"{table('ll', ('About', 'Value'), rows)}\n\n{closing}"
-
-
-def _text(text: str) -> str:
-    """Return a text of others on one line, as Markdown shows it."""
-    return escape(formatting.plain(text))
 
 
 def _code(text: str) -> str:
