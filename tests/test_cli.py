@@ -52,6 +52,18 @@ def test_quantize_prints_json_and_overwrites_only_with_force(
     assert main([*arguments, "--force"]) == 0
 
 
+def test_quantize_tells_before_it_trains_which_command_goes_on_after_an_interruption(
+    tiny_path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    empty = tmp_path / "empty.toml"
+    empty.write_text("version = 1\n")  # refused before minutes of training
+    arguments = ["quantize", str(tiny_path), "--calibration", str(empty), "--output", "out"]
+    assert main([*arguments, "--scheme", "int8-qat"]) == 2
+    assert "`tts-compress qat` goes on where it ended" in capsys.readouterr().err
+    assert main(arguments) == 2
+    assert "`tts-compress qat`" not in capsys.readouterr().err
+
+
 def _no_suite(tmp_path: Path, voice: Path) -> list[str]:
     paths = [str(voice), str(voice)]
     return ["evaluate", *paths, "--suite", "klingon", "--output", str(tmp_path / "o")]

@@ -94,6 +94,8 @@ def run(options: Namespace) -> Output:
     """Compress the model, save it, and compare sizes and speeds."""
     from tts_compress.compression import compress, is_feeds
     from tts_compress.models import open_model
+    from tts_compress.recipes.formats import find_scheme
+    from tts_compress.recipes.recipe import find_recipe
 
     begun = monotonic()
     # Before minutes of work, not after them.
@@ -102,6 +104,11 @@ def run(options: Namespace) -> Output:
     opened = open_model(options.model, bare=is_feeds(options.calibration), execution=execution)
     model = prompted(opened, options)
     scheme, recipe = _recipe(model, options)
+    if find_scheme(find_recipe(model.family, scheme, recipe).scheme).trained:
+        tell(
+            f"scheme {scheme!r} trains, and an interruption loses that here; `tts-compress qat` "
+            "goes on where it ended, and has the options of the training"
+        )
     with progress_bars() as progress:
         small = compress(
             model,
