@@ -236,7 +236,7 @@ def test_what_is_not_compared_has_its_own_reason(tmp_path: Path) -> None:
     other = {"audio": np.ones((1, 1, 3), np.float32)}
     for outputs, reason in (
         (None, "no inputs are known that the original takes"),
-        (other, "no output has the original's shape"),
+        (other, "no output of real numbers has the original's shape"),
         (original.outputs, None),
     ):
         assert verify(replace(original, outputs=outputs), finished).reason == reason

@@ -1,6 +1,7 @@
 """Verification of finished graphs: one run of a graph and of its original."""
 
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ import onnx
 import onnxruntime
 
 from tts_compress.artifact import RunRecord
-from tts_compress.errors import ModelError, QuantizationError
+from tts_compress.errors import ModelError, QuantizationError, TTSCompressWarning
 from tts_compress.models.feeds import made_up_feeds
 from tts_compress.models.graph_file import weight_problem
 from tts_compress.onnx.graph import standard_opset
@@ -22,6 +23,9 @@ from tts_compress.onnx.session import Feeds, input_names, open_session, run_sess
 _MOST_DB = 200.0
 _EQUAL_DB = 60.0
 """FP32 in another order stays far above."""
+
+_LEAST_DB = 10.0
+"""Below it the error has more than a tenth of an output's energy."""
 
 _SILENT = 1e-3
 """Share of the original's largest value up to which nothing is heard."""
@@ -79,30 +83,44 @@ def check_converted(original: OriginalRun, prepared: onnx.ModelProto) -> None:
         )
 
 
-def verify(original: OriginalRun, finished: onnx.ModelProto) -> RunRecord:
+def verify(original: OriginalRun, finished: onnx.ModelProto, *, warns: bool = False) -> RunRecord:
     """Open and run a finished graph, and compare its outputs with the original's.
 
     If the original cannot be run, this graph need only be opened.
+
+    Args:
+        original: The original's run.
+        finished: The graph.
+        warns: Warn where nothing was compared, or an output is hardly the original's.
     """
-    name, snr = f"compressed {original.spec}", None
+    name, snrs = f"compressed {original.spec}", dict[str, float]()
     if (problem := weight_problem(finished)) is not None:
         raise QuantizationError(f"the '{name}' could not be read again: {problem}")
     try:
         graph = finished if original.outputs is None else feed_noise(finished)
         session, optimized = open_optimized(graph, name)
         if original.outputs is not None:
-            snr = _compare(original.outputs, _run(session, original.feeds, name), name)
+            snrs = _compare(original.outputs, _run(session, original.feeds, name), name)
     except ModelError as error:
         raise QuantizationError(f"{error}; try another scheme, or exclude modules") from error
-    why = "no output has the original's shape"
+    why = "no output of real numbers has the original's shape"
     if original.outputs is None:
         why = "no inputs are known that the original takes"
-    reason = why if snr is None else None
+    reason, worst = None if snrs else why, min(snrs, key=lambda output: snrs[output], default="")
+    if warns and snrs.get(worst, -math.inf) < _LEAST_DB:
+        problem = f"was not compared with the original: {reason}"
+        if snrs:
+            problem = (
+                f"returns '{worst}' with only {snrs[worst]} dB signal-to-noise on a calibration "
+                "call: exclude modules in the recipe, or take int8-weight-only or fp16"
+            )
+        warnings.warn(f"the '{name}' {problem}", TTSCompressWarning, stacklevel=6)
+    snr = snrs.get(worst)
     return RunRecord(snr_db=snr, arithmetic=count_arithmetic(optimized), reason=reason)
 
 
-def _compare(before: Outputs, after: Outputs, spec: str) -> float | None:
-    """Return the lowest signal-to-noise ratio of outputs in dB; None where no shape is the same.
+def _compare(before: Outputs, after: Outputs, spec: str) -> dict[str, float]:
+    """Return signal-to-noise ratios in dB of real outputs that have the original's shape.
 
     Refuses outputs that differ in number, type or rank, or are silent or not finite where the
     original's are not.
@@ -118,8 +136,9 @@ def _compare(before: Outputs, after: Outputs, spec: str) -> float | None:
                 f"output '{name}' of the '{spec}' {problem}; exclude modules in the recipe, or "
                 "try another scheme"
             )
-    pairs = [(value, after[name]) for name, value in before.items() if _is_real(value)]
-    return min((_snr_db(a, b) for a, b in pairs if a.shape == b.shape), default=None)
+    real = {name: value for name, value in before.items() if _is_real(value)}
+    alike = {n: (a, after[n]) for n, a in real.items() if a.shape == after[n].shape}
+    return {name: _snr_db(*pair) for name, pair in alike.items()}
 
 
 def _run(session: onnxruntime.InferenceSession, feeds: Feeds, spec: str) -> dict[str, Any]:

@@ -103,6 +103,14 @@ CONVERTIBLE = tuple(name for name, facts in OPERATORS.items() if facts.axis is n
 LAYERS = frozenset(OPERATORS) - {"Gather", "Slice"}
 """Operators that multiply their weight; tables are only looked up or cut."""
 
+PASSING = frozenset(
+    {
+        *("Clip", "Expand", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze"),
+        *("Tile", "Transpose", "Unsqueeze"),
+    }
+)
+"""Operators that pass values of their first input on, under the same codes."""
+
 INTEGER_LAYERS = frozenset(
     {name for name, facts in OPERATORS.items() if facts.zero or facts.stands_for}
     | {"DynamicQuantizeMatMul"}

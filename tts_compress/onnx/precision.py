@@ -9,6 +9,10 @@ Phases are sums of frequencies over time, whose sine is taken. They grow with ev
 thousands of radians in seconds of speech, where half precision has steps of whole radians: nothing
 would be left of the sine. Angles are `atan(a / b)` of two parts of a spectrum, which are so small
 where it is quiet that half precision makes them 0 / 0. Vocoders with a sine source have both.
+
+Of a logarithm small values are worth as much as large ones: an integer's step, or what rounded
+weights of a Fourier transform let through of loud bands, is louder than the quiet ones. Encoders of
+speakers and recognizers begin with spectra whose logarithm is taken.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -18,7 +22,7 @@ import onnx
 from onnx import TensorProto
 
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.modules import CONVERTIBLE, LAYERS
+from tts_compress.onnx.modules import CONVERTIBLE, LAYERS, PASSING, RECURRENT
 from tts_compress.onnx.nodes import attribute, bodies, nested_graphs, reach
 
 _LENGTHS: Mapping[str, tuple[int, ...]] = {
@@ -207,3 +211,40 @@ def phase_outputs(graph: Graph) -> frozenset[str]:
         elif makers[node.input[0]].op_type == "Div":
             phases |= computed
     return frozenset(phases)
+
+
+_SPECTRAL = PASSING | {
+    *("Abs", "Add", "Cast", "Concat", "Div", "Einsum", "Mul", "Neg", "Pow", "Sqrt", "Sub", "Sum"),
+    *("ReduceL1", "ReduceL2", "ReduceMean", "ReduceSum", "ReduceSumSquare"),
+    *LAYERS.difference(RECURRENT),
+}
+"""Operators of spectra: linear ones, and those that make magnitudes of them."""
+
+_FLOORS = frozenset({"Max", "Min", "Relu"})
+"""Operators that keep values apart from zero before their logarithm; elsewhere, activations."""
+
+_PRODUCTS = LAYERS | {"Div", "Einsum", "Mul"}
+
+
+def logarithm_outputs(graph: Graph) -> frozenset[str]:
+    """Return the tensors that logarithms are taken of, back through all layers of a spectrum.
+
+    Activations, exponentials as of a softplus, normalisation, and products of two computed tensors
+    such as gates end it.
+    """
+    makers = {name: node for node in graph.nodes for name in node.output if name}
+
+    def sources(tensor: str, through: Collection[str]) -> list[str]:
+        node = makers[tensor]
+        inputs = node.input[:1] if node.op_type in PASSING else node.input
+        computed = list(dict.fromkeys(name for name in inputs if name in makers))
+        is_linear = node.op_type not in _PRODUCTS or len(computed) == 1
+        return computed if node.op_type in through and is_linear else []
+
+    def near(tensor: str) -> list[str]:
+        is_layer = makers[tensor].op_type in LAYERS
+        return [] if is_layer else sources(tensor, _SPECTRAL | _FLOORS)
+
+    logarithms = (node.input[0] for node in graph.nodes if node.op_type == "Log")
+    argued = reach((name for name in logarithms if name in makers), near)
+    return frozenset(argued).union(reach(argued, lambda tensor: sources(tensor, _SPECTRAL)))

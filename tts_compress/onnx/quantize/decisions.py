@@ -16,6 +16,7 @@ from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.modules import (
     CONVERTIBLE,
     OPERATORS,
+    PASSING,
     RECURRENT,
     SMALLEST_TABLE,
     WeightFinder,
@@ -24,7 +25,12 @@ from tts_compress.onnx.modules import (
     module_of,
 )
 from tts_compress.onnx.nodes import attribute, bodies, nested_nodes
-from tts_compress.onnx.precision import duration_outputs, length_outputs, phase_outputs
+from tts_compress.onnx.precision import (
+    duration_outputs,
+    length_outputs,
+    logarithm_outputs,
+    phase_outputs,
+)
 from tts_compress.onnx.weight_codes import has_even_blocks
 from tts_compress.recipes.formats import BY_CHANNEL, CALIBRATED, Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Format, Recipe, Rule
@@ -46,14 +52,6 @@ _ELEMENTWISE = ("LeakyRelu", "Relu", "Add")
 """Without weights; static quantization keeps them in integers where a recipe names them."""
 
 _ACTIVATIONS = frozenset({"LeakyRelu", "Relu"})
-
-PASSING = frozenset(
-    {
-        *("Clip", "Expand", "Gather", "Identity", "Pad", "Reshape", "Slice", "Split", "Squeeze"),
-        *("Tile", "Transpose", "Unsqueeze"),
-    }
-)
-"""Operators that pass values of their first input on, under the same codes."""
 
 _IN_16_BITS = PASSING | {
     *("Abs", "Add", "Concat", "Cos", "Div", "Elu", "LeakyRelu", "Max", "Min", "Mul", "Relu"),
@@ -79,6 +77,10 @@ _TORCH_ONLY = {Weights.FLOAT8, Algorithm.INC_RTN, Algorithm.INC_GPTQ}
 
 _INSIDE = "it is in a branch or a loop"
 _NO_TECHNIQUE = "no technique converts this operator"
+_LOGARITHM = "it makes a spectrum whose logarithm is taken"
+
+_FINE = {Weights.FLOAT32, Weights.FLOAT16, Weights.INT16}
+"""Formats in which a weight of a Fourier transform lets little of one band through to others."""
 
 _GROUPED = 16
 """Integer convolutions that make no more channels than this lay several frames side by side, with
@@ -157,14 +159,26 @@ def decide(
     graph, durations = Graph(model), duration_outputs(model, lengths)
     tensors = {weight.name: weight for node in graph.nodes for weight in _weights(graph, node)}
     recipe = recipe.for_sizes(math.prod(weight.dims) for weight in tensors.values())
-    phases = phase_outputs(graph)
-    coded = frozenset(sound) - phases - length_outputs(model, lengths) if sound else frozenset()
+    phases, argued = phase_outputs(graph), logarithm_outputs(graph)
+    real = phases | argued | length_outputs(model, lengths) if sound else phases
+    coded = frozenset(sound) - real
     every = (_decide_one(graph, node, recipe, durations, phases, coded) for node in graph.nodes)
-    decisions = _apart(graph, [decision for decision in every if decision is not None], coded)
+    decided = (_finer(d) if d and d.output in argued else d for d in every)
+    decisions = _apart(graph, [decision for decision in decided if decision is not None], coded)
     if not may_keep_all and all(d.weights == Weights.FLOAT32 for d in decisions):
         reason = _why_nothing(graph, decisions, recipe)
         raise QuantizationError(f"the recipe compresses nothing in this model: {reason}")
     return decisions
+
+
+def _finer(decision: Decision) -> Decision | None:
+    """Return the decision for an operator before a logarithm; None where it has no weight."""
+    if decision.weight is None:
+        return None
+    real = replace(decision, activations=Activations.NONE, group_size=0)
+    if decision.weights in _FINE:
+        return real
+    return replace(real, weights=Weights.FLOAT32, algorithm=Algorithm.RTN, reason=_LOGARITHM)
 
 
 def inner_layers(graph: onnx.GraphProto) -> tuple[LayerRecord, ...]:

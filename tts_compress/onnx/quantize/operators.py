@@ -22,10 +22,10 @@ from tts_compress.numerics.weights import (
     round_weight,
 )
 from tts_compress.onnx.graph import CONTRIB, Array, Graph
-from tts_compress.onnx.modules import INTEGER_LSTM, LAYERS, module_of
+from tts_compress.onnx.modules import INTEGER_LSTM, LAYERS, PASSING, module_of
 from tts_compress.onnx.nodes import copy_attributes, tensors_read
-from tts_compress.onnx.precision import duration_outputs, phase_outputs
-from tts_compress.onnx.quantize.decisions import PASSING, Decision
+from tts_compress.onnx.precision import duration_outputs, logarithm_outputs, phase_outputs
+from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.weight_codes import (
     WeightCodes,
     WholeCodes,
@@ -58,7 +58,7 @@ def halve(
         return
     components = {module.split(".")[0] for module in halved.values()}
     phases = phase_outputs(graph)
-    exact = duration_outputs(graph.finish(), lengths) | phases
+    exact = duration_outputs(graph.finish(), lengths) | phases | logarithm_outputs(graph)
     # Only the phase part of a module such as an STFT must stay in FP32.
     others = (d for d in decisions if d.output not in phases)
     kept = {d.module for d in others if d.activations != Activations.FLOAT16}
