@@ -125,6 +125,36 @@ def test_weights_in_a_loop_are_told(tmp_path: Path) -> None:
     assert [layer.module for layer in small.manifest.layers] == ["enc", "dec"]
 
 
+def test_weights_at_places_that_no_technique_converts_are_told(tmp_path: Path) -> None:
+    """Nothing listed them: a graph of which 7 in 8 weights stayed in FP32 seemed to be in INT8."""
+    random = np.random.default_rng(0)
+    weights: dict[str, Any] = {n: random.normal(size=(64, 64)) / 8 for n in ("e", "l", "w")}
+    weights |= {"qkv": random.normal(size=(64, 192)) / 8, "bias": np.zeros(192)}
+    nodes = [
+        make_node("Einsum", "x e", "a", "/mix/Einsum", equation="btc,cd->btd"),
+        make_node("Attention", "a qkv bias", "b", "/attend/A", domain="com.microsoft", num_heads=4),
+        make_node("MatMul", "l b", "c", "/left/MatMul"),
+        make_node("MatMul", "c w", "d", "/net/MatMul"),
+        make_node("Cast", "d", "e64", to=TensorProto.DOUBLE),
+        make_node("MatMul", "e64 wide", "y", "/wide/MatMul"),
+    ]
+    ends = {"x": [1, 64, 64]}, {"y": (TensorProto.DOUBLE, None)}
+    model = make_model(nodes, *ends, weights, domains=["com.microsoft"])
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(64), "wide"))
+    onnx.save(model, tmp_path / "places.onnx")
+    with pytest.warns(TTSCompressWarning, match=r"^86% of the weights stay in FP32; 'attend' \(A"):
+        small: Any = compress(f"onnx:{tmp_path / 'places.onnx'}", "int8-weight-only")
+    reasons = {layer.module: (layer.weights, layer.reason) for layer in small.manifest.layers}
+    assert reasons == {
+        "net": ("int8", ""),
+        "mix": ("float32", "no technique converts this operator"),
+        "attend": ("float32", "no technique converts this operator"),
+        "left": ("float32", "its weight is the first operand"),
+        "wide": ("float64", "its weight is in FP64"),
+    }
+    assert small.manifest.counts["MatMul float64/none"] == 1
+
+
 def test_old_graph_that_the_converter_does_not_know_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,8 +10,9 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from tts_compress.artifact import LayerRecord
 from tts_compress.onnx.graph import Array, Graph, copy_model
-from tts_compress.onnx.nodes import attribute, nested_graphs, nested_nodes
+from tts_compress.onnx.nodes import STANDARD_DOMAINS, attribute, nested_graphs, nested_nodes
 from tts_compress.onnx.weight_codes import packed_weight
 
 
@@ -120,6 +121,8 @@ INTEGER_LAYERS = frozenset(
 SMALLEST_TABLE = 4_096
 """Elements; below that a table that is looked up or cut is not worth an operator."""
 
+NO_TECHNIQUE = "no technique converts this operator"
+
 _WIDENING = {"DequantizeLinear", "Cast"}
 _FORMING = {"Transpose", "Reshape", "Pad", "Cast", "Add", "Unsqueeze"}
 """Operators that bring an expanded weight into the form of its kernel."""
@@ -206,7 +209,19 @@ class WeightFinder:
         if facts is None:
             return []
         last = facts.weight + 1 + (node.op_type in (*RECURRENT, INTEGER_LSTM))
-        stored = (self._stored(name) for name in node.input[facts.weight : last])
+        return self._all_stored(node, node.input[facts.weight : last])
+
+    def find_others(self, node: onnx.NodeProto) -> list[onnx.TensorProto]:
+        """Return such tensors of an operator at places where no technique converts any."""
+        if node.op_type in _PRODUCTS:
+            return self._all_stored(node, node.input[:1])
+        is_other = node.op_type == "Einsum" or node.domain not in STANDARD_DOMAINS
+        return self._all_stored(
+            node, node.input if is_other and node.op_type not in OPERATORS else ()
+        )
+
+    def _all_stored(self, node: onnx.NodeProto, names: Iterable[str]) -> list[onnx.TensorProto]:
+        stored = map(self._stored, names)
         return [tensor for tensor in stored if tensor and not is_small_cut(node, tensor)]
 
     def is_widened(self, node: onnx.NodeProto) -> bool:
@@ -234,6 +249,37 @@ class WeightFinder:
         while source is not None and source.op_type in _FORMING:
             source = self._producers.get(source.input[0])
         return None if source is None else packed_weight(source, self._tensors)
+
+
+_PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm"})
+_REAL = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
+
+
+def undecided_layers(graph: onnx.GraphProto) -> tuple[LayerRecord, ...]:
+    """Return records of the layers whose real weights stay as they are, whatever a recipe says."""
+    finder, names = WeightFinder(graph), initializer_names(graph)
+    outer = {id(node) for node in graph.node}
+    records = []
+    for node in nested_nodes(graph.node):
+        decided = {onnx.TensorProto.FLOAT} if id(node) in outer else set()
+        kept = [t for t in finder.find_all(node) if t.data_type not in decided]
+        kept = [t for t in (*kept, *finder.find_others(node)) if t.data_type in _REAL]
+        if not kept:
+            continue
+        kind = _REAL[kept[0].data_type]
+        reason = "its weight is the first operand" if node.op_type in _PRODUCTS else NO_TECHNIQUE
+        if kind == "float64":
+            reason = "its weight is in FP64"
+        record = LayerRecord(
+            module=module_of(node, names),
+            operator=node.op_type,
+            weights=kind,
+            activations="none",
+            parameters=sum(math.prod(tensor.dims) for tensor in kept),
+            reason=reason if decided else "it is in a branch or a loop",
+        )
+        records.append(record)
+    return tuple(records)
 
 
 _VARIATION = 2.0**-13

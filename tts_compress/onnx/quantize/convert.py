@@ -14,7 +14,13 @@ from tts_compress.numerics.ranges import LEVELS, WIDE_LEVELS, ChannelCodes, Rang
 from tts_compress.onnx import integer
 from tts_compress.onnx.graph import Graph, copy_model, fence_bodies
 from tts_compress.onnx.integer.by_channel import emit_by_channel, tensors_by_channel
-from tts_compress.onnx.modules import INTEGER_LAYERS, LAYERS, OPERATORS, WeightFinder
+from tts_compress.onnx.modules import (
+    INTEGER_LAYERS,
+    LAYERS,
+    OPERATORS,
+    WeightFinder,
+    undecided_layers,
+)
 from tts_compress.onnx.nodes import nested_nodes
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.quantize import operators
@@ -26,7 +32,6 @@ from tts_compress.onnx.quantize.decisions import (
     count_decisions,
     decide,
     follow_weights,
-    inner_layers,
     static_outputs,
 )
 from tts_compress.onnx.quantize.equalize import equalize_channels
@@ -104,16 +109,15 @@ class Conversion:
     @property
     def layers(self) -> tuple[LayerRecord, ...]:
         """The manifest's records of the decisions, and of the layers that nothing decides about."""
-        return (*(d.record() for d in self.decisions), *inner_layers(self.graph.graph))
+        return (*(d.record() for d in self.decisions), *undecided_layers(self.graph.graph))
 
     @property
     def counts(self) -> dict[str, int]:
-        """Operators by decision, which `convert` compares with the finished graph.
-
-        Those in branches and loop bodies count, too, which it leaves as they are.
-        """
-        inside = Counter(f"{x.operator} float32/none" for x in inner_layers(self.graph.graph))
-        return dict(sorted((count_decisions(self.decisions, parts=False) + inside).items()))
+        """Operators by decision, which `convert` compares with the finished graph, and others."""
+        others = Counter(
+            f"{x.operator} {x.weights}/none" for x in undecided_layers(self.graph.graph)
+        )
+        return dict(sorted((count_decisions(self.decisions, parts=False) + others).items()))
 
 
 _CodeKey: TypeAlias = tuple[str, str, int, str]

@@ -15,16 +15,16 @@ from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer.emitter import integer_form
 from tts_compress.onnx.modules import (
     CONVERTIBLE,
+    NO_TECHNIQUE,
     OPERATORS,
     PASSING,
     RECURRENT,
     SMALLEST_TABLE,
     WeightFinder,
-    initializer_names,
     is_small_cut,
     module_of,
 )
-from tts_compress.onnx.nodes import attribute, bodies, nested_nodes
+from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.precision import (
     duration_outputs,
     length_outputs,
@@ -75,8 +75,6 @@ VNNI, one thread)."""
 
 _TORCH_ONLY = {Weights.FLOAT8, Algorithm.INC_RTN, Algorithm.INC_GPTQ}
 
-_INSIDE = "it is in a branch or a loop"
-_NO_TECHNIQUE = "no technique converts this operator"
 _LOGARITHM = "it makes a spectrum whose logarithm is taken"
 
 _FINE = {Weights.FLOAT32, Weights.FLOAT16, Weights.INT16}
@@ -179,25 +177,6 @@ def _finer(decision: Decision) -> Decision | None:
     if decision.weights in _FINE:
         return real
     return replace(real, weights=Weights.FLOAT32, algorithm=Algorithm.RTN, reason=_LOGARITHM)
-
-
-def inner_layers(graph: onnx.GraphProto) -> tuple[LayerRecord, ...]:
-    """Return records of the layers in branches and loop bodies, whose weights keep FP32."""
-    finder, names = WeightFinder(graph), initializer_names(graph)
-    inside = (body.node for node in graph.node for body in bodies(node))
-    layers = [(node, finder.find_all(node)) for nodes in inside for node in nested_nodes(nodes)]
-    return tuple(
-        LayerRecord(
-            module=module_of(node, names),
-            operator=node.op_type,
-            weights=Weights.FLOAT32,
-            activations=Activations.NONE,
-            parameters=sum(math.prod(tensor.dims) for tensor in tensors),
-            reason=_INSIDE,
-        )
-        for node, tensors in layers
-        if any(tensor.data_type == onnx.TensorProto.FLOAT for tensor in tensors)
-    )
 
 
 def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> list[Decision]:
@@ -319,7 +298,7 @@ def _decide_one(
         recurrent=weights[1].name if len(weights) > 1 else None,
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
-        reason=_NO_TECHNIQUE if weights and not _has_technique(graph, node, weights) else "",
+        reason=NO_TECHNIQUE if weights and not _has_technique(graph, node, weights) else "",
     )
 
 
