@@ -138,8 +138,6 @@ class GraphInput:
             return f"is {array.dtype}; the graph wants {self}: convert it with astype()"
         if not self.fits(array.shape):
             return f"has shape {list(array.shape)}; the graph wants {self}"
-        if not array.size:
-            return f"is empty, of shape {list(array.shape)}: leave its call out"
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return "has values that are not finite"
         return None
@@ -265,7 +263,7 @@ def write_calls(calls: Iterable[Any], path: Path) -> Path:
 def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tuple[int, list[str]]:
     """Return the number of calls, and everything that is wrong with the arrays."""
     calls: dict[int, set[str]] = {}
-    problems, shows = [], False
+    problems, shows, filled = [], False, set[int]()
     for key in arrays:
         parts = _KEY.fullmatch(key)
         if parts is None:
@@ -279,6 +277,7 @@ def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tup
         calls.setdefault(int(parts["call"]), set()).add(parts["input"])
         array = arrays[key]
         shows |= bool(array.any())
+        filled |= {int(parts["call"])} if array.size else set()
         if problem := wanted.problem(array):
             problems.append(f"array {key!r} {problem}")
     if calls and not shows:
@@ -286,6 +285,7 @@ def _check(arrays: Mapping[str, Any], expected: Mapping[str, GraphInput]) -> tup
     if calls and (gaps := max(calls) + 1 - len(calls)):
         first = next(call for call in range(max(calls)) if call not in calls)
         problems.append(f"call {first} is missing ({gaps} missing below {max(calls)})")
+    problems += [f"every array of call {c} is empty: leave it out" for c in {*calls} - filled]
     for call, names in sorted(calls.items()):
         problems += [f"call {call} lacks input '{n}'" for n in expected if n not in names]
     return len(calls), problems

@@ -56,6 +56,17 @@ def test_calls_of_any_length_make_a_range(graph: onnx.ModelProto, observer: Any)
         assert 0.3 * top < high <= top
 
 
+def test_call_without_elements_shows_no_range(graph: onnx.ModelProto) -> None:
+    """The first call of a language model has an empty past: it was refused as not finite."""
+    empty = {"x": np.zeros((1, 4, 0), np.float32)}
+    seen, whole = (collect(graph, ["x"], [], [*e, *_calls(3)])[0]["x"] for e in ([empty], []))
+    assert (seen.low, seen.high) == (whole.low, whole.high)
+    with pytest.raises(
+        QuantizationError, match="'x' has no elements in any calibration call; give"
+    ):
+        collect(graph, ["x"], [], [empty])
+
+
 def test_extremes_are_exact_and_small_tensors_are_seen_whole(graph: onnx.ModelProto) -> None:
     seen = collect(graph, ["middle"], [], _calls(6))[0]["middle"]
     values = [np.sqrt(call["x"]) for call in _calls(6)]

@@ -68,12 +68,21 @@ def collect(
     watches += [(name, _channel_extremes) for name in channels]
     adds: list[Callable[..., None]] = [partial(_add_sample, histograms[name]) for name in tensors]
     adds += [partial(_add_extremes, extremes[name]) for name in channels]
+    seen = set[str]()
     for observed in _observe(model, watches, calls):
         for (name, _), add, values in zip(watches, adds, observed, strict=True):
+            if not values[-1].size:
+                continue  # a tensor without elements, as a past of no steps, has no range
+            seen.add(name)
             try:
                 add(*values)
             except QuantizationError as error:
                 raise QuantizationError(f"tensor '{name}': {error}") from error
+    if empty := next((name for name, _ in watches if name not in seen), None):
+        raise QuantizationError(
+            f"tensor '{empty}' has no elements in any calibration call; give calls in which it has "
+            "some, or exclude its module in the recipe"
+        )
     return histograms, {name: np.array(pairs) for name, pairs in extremes.items()}
 
 
