@@ -149,6 +149,8 @@ def test_texts_of_a_program_take_the_place_of_a_set(tiny: GraphModel) -> None:
         ("demo", [], "empty; give texts, or a bare graph"),
         ("graph", [np.ones(3)], "call 0 of the calibration is a ndarray; give dictionaries"),
         ("demo", [{"mel": _mel(9, 0)}], "is a voice, which is calibrated on texts"),
+        ("graph", [{"mel": [None]}], "input 'mel' of call 0 is a list; give an array"),
+        ("graph", [{"mel": np.ones(3)}], "^the calls of the calibration: array '0/mel' is float64"),
         ("graph", ["Hello."], "calibrated on arrays; .*Hello.* was given: give an .npz"),
         ("graph", 5, "calibration is a int; give"),
         ("demo", {"input": np.ones(3)}, "calibration is a dict; give"),
@@ -159,6 +161,21 @@ def test_wrong_values_are_told(model: str, values: Any, message: str, vocoder: P
     spec = "demo" if model == "demo" else f"onnx:{vocoder}"
     with pytest.raises(RecipeError, match=message):
         compress(spec, "int8-static", calibration=values)
+
+
+def test_call_that_cannot_be_run_is_told_by_its_number(tmp_path: Path) -> None:
+    weights = {"table": np.ones((4, 16)), "w": np.ones((32, 16, 3))}
+    nodes = [
+        make_node("Gather", "table i", "rows"),
+        make_node("Transpose", "rows", "h", perm=[0, 2, 1]),
+        make_node("Conv", "h w", "a"),
+        make_node("Relu", "a", "y"),
+    ]
+    inputs: Values = {"i": (onnx.TensorProto.INT64, [1, "T"])}
+    onnx.save(make_model(nodes, inputs, {"y": None}, weights), tmp_path / "rows.onnx")
+    calls = [{"i": np.full((1, 9), index)} for index in (3, 4)]
+    with pytest.raises(ModelError, match="'the graph with calibration call 1' cannot be run: .*=4"):
+        compress(f"onnx:{tmp_path / 'rows.onnx'}", "int8-static", calibration=calls)
 
 
 def test_a_quality_that_cannot_be_judged_is_refused_where_it_is_asked_for(vocoder: Path) -> None:

@@ -183,7 +183,12 @@ def _stated(model: object, calibration: Any) -> Iterator[Any]:
         yield texts
         return
     with temporary_folder() as folder:
-        yield write_calls(chain([first], values), folder / "calls.npz")
+        path = write_calls(chain([first], values), folder / "calls.npz")
+        try:
+            yield path
+        except RecipeError as error:  # of a file that the caller does not know
+            told = str(error).replace(f"'{path}'", "the calls of the calibration")
+            raise RecipeError(told) from error
 
 
 def _is_module(model: object) -> bool:

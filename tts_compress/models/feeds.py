@@ -256,6 +256,10 @@ def write_calls(calls: Iterable[Any], path: Path) -> Path:
                     f"call {number} of the calibration is a {type(call).__name__}; give "
                     "dictionaries of arrays by the names of the graph's inputs"
                 )
+            for name, value in call.items():
+                if np.asarray(value).dtype.hasobject:
+                    kind = type(value).__name__
+                    raise RecipeError(f"input {name!r} of call {number} is a {kind}; give an array")
             add(dict(call))
     return path
 

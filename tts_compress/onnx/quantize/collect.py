@@ -147,7 +147,8 @@ def _observe(
     wanted = [name for several in outputs for name in several]
     runs = 0
     for feeds in calls:
-        values_in_turn = iter(run_session(session, feeds, "the calibration graph", wanted))
+        spec = f"the graph with calibration call {runs}"
+        values_in_turn = iter(run_session(session, feeds, spec, wanted))
         values = [list(islice(values_in_turn, len(several))) for several in outputs]
         del values_in_turn
         yield values
