@@ -174,7 +174,7 @@ def test_call_that_cannot_be_run_is_told_by_its_number(tmp_path: Path) -> None:
     inputs: Values = {"i": (onnx.TensorProto.INT64, [1, "T"])}
     onnx.save(make_model(nodes, inputs, {"y": None}, weights), tmp_path / "rows.onnx")
     calls = [{"i": np.full((1, 9), index)} for index in (3, 4)]
-    with pytest.raises(ModelError, match="'the graph with calibration call 1' cannot be run: .*=4"):
+    with pytest.raises(ModelError, match="'the graph with calibration call 1' cannot be run"):
         compress(f"onnx:{tmp_path / 'rows.onnx'}", "int8-static", calibration=calls)
 
 
