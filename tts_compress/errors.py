@@ -14,6 +14,7 @@ A message states what was wrong (with the value), what is accepted, and what to 
 packages are quoted by `first_line` or `reason`: their messages may have many lines, or none.
 """
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -138,6 +139,10 @@ class TTSCompressWarning(UserWarning):
     """Something a user should know that does not stop the work."""
 
 
+_SOURCE = re.compile(r"(?<= )/\S+\.(h|cc):\d+ (\w+ )?[\w:~]+\(.*?\) (?=[A-Z])")
+"""The line and function of C++ from which onnxruntime raises, longer than a message may be."""
+
+
 def reason(error: BaseException) -> str:
     """Return an error's message in one line of at most 300 characters."""
     return one_line(_message(error), 300)
@@ -156,4 +161,5 @@ def nearest(name: str, accepted: Iterable[str]) -> str:
 
 def _message(error: BaseException) -> str:
     number = f"[Errno {getattr(error, 'errno', None)}] "  # means nothing to most readers
-    return str(error).strip().removeprefix(number) or repr(error)
+    told = _SOURCE.sub("", str(error).strip().removeprefix(number), count=1)
+    return told or repr(error)

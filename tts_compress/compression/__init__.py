@@ -28,7 +28,7 @@ from tts_compress.compression.workbench import (
     trial_feeds,
     warn_of_float32,
 )
-from tts_compress.errors import QuantizationError, RecipeError, SchemeError
+from tts_compress.errors import ModelError, QuantizationError, RecipeError, SchemeError
 from tts_compress.folders import temporary_folder
 from tts_compress.models import open_model
 from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
@@ -299,7 +299,12 @@ def _compress_graphs(
         if part and job.training is not None and job.training.folder is not None:
             folder = job.training.folder / f"graph-{number}"
             part_job = replace(job, training=replace(job.training, folder=folder))
-        graphs[part], manifests[part] = _compress_graph(bench, source, part_job, share)
+        try:
+            graphs[part], manifests[part] = _compress_graph(bench, source, part_job, share)
+        except (ModelError, QuantizationError) as error:
+            if (spec := model.parts[part].spec) in str(error):
+                raise
+            raise type(error)(f"'{spec}': {error}") from error
     manifest = join_manifests(manifests)
     warn_of_float32(manifest.layers, [layer for layer in manifest.layers if layer.reason])
     return model.with_graphs(graphs, manifest)
