@@ -364,8 +364,9 @@ def _compress_graph(
     manifest = describe(
         source, recipe, conversion, calibration=record, training=trained, seed=job.seed
     )
-    # Texts are for `evaluate`, and a sound that was chosen was judged.
-    warns = model.sample_rate is None and calls is not None and chosen is None
+    # Texts are for `evaluate`; choice and training judge what they make.
+    is_judged = model.sample_rate is not None or chosen is not None or trained is not None
+    warns = calls is not None and not is_judged
     verified = verify(original, finished, warns=warns)
     job.progress.advance(STAGE, 1, 1)
     return finished, replace(manifest, run=verified)

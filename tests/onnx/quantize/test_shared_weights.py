@@ -92,3 +92,30 @@ def test_one_form_is_stored_once() -> None:
     recipe = find_recipe("onnx", "int8-weight-only")
     converted = convert(prepared(model, recipe, make_calls(_signal), batch_one=False))
     assert sum(tensor.data_type == TensorProto.INT8 for tensor in converted.graph.initializer) == 2
+
+
+@pytest.mark.parametrize(
+    ("scheme", "whole"), [("int8", 64), ("int4-int8", 32), ("int8-static", 64)]
+)
+def test_weight_of_several_convolutions_is_stored_once(scheme: str, whole: int) -> None:
+    """Codes were written for each of them: four times in a network that goes through one layer."""
+    nodes = []
+    for index in range(4):
+        nodes += [make_node("Conv", f"h{index} w bias", f"a{index}", pads=[1, 1])]
+        nodes += [make_node("LeakyRelu", f"a{index}", f"h{index + 1}", alpha=0.1)]
+    nodes += [make_node("Conv", "h4 end", "y")]
+    random = np.random.default_rng(0)
+    shapes = {"w": (_SIZE, _SIZE, 3), "bias": (_SIZE,), "end": (1, _SIZE, 1)}
+    weights = {name: random.normal(size=s) / 8 for name, s in shapes.items()}
+    model = make_model(nodes, {"h0": [1, _SIZE, "t"]}, {"y": [1, 1, "t"]}, weights)
+
+    def call(seed: int) -> dict[str, Any]:
+        return {"h0": np.random.default_rng(seed).normal(size=(1, _SIZE, 50)).astype(np.float32)}
+
+    recipe = find_recipe("onnx", scheme)
+    converted = convert(prepared(model, recipe, make_calls(call), batch_one=False))
+    stored = sum(len(tensor.raw_data) for tensor in converted.graph.initializer)
+    # The first reads the graph's input, and has a form of its own in some schemes.
+    assert 3 * _SIZE * whole < stored < 2.5 * 3 * _SIZE * whole
+    before, after = (run_model(one, call(100))[0] for one in (model, converted))
+    assert snr_db(before, after) > _LEAST_DB[scheme] - 6

@@ -1,5 +1,6 @@
 """Conversion of an FP32 graph to a compressed one, by a recipe."""
 
+import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,9 @@ from tts_compress.recipes.recipe import Calibration, Format, Recipe
 
 _TRACE = "stack_trace"
 """End of the key under which torch's exporter keeps lines of source, half of an artifact."""
+
+_SHARED_BYTES = 256
+"""Below, constants that are equal may stay apart."""
 
 _FUSED = {"QLinearConv", "QLinearMatMul"}
 _REAL = {"Conv", "FusedConv", "MatMul", "FusedMatMul"}
@@ -344,6 +348,7 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     halve(graph, decisions, conversion.lengths)
     store_weights(graph, decisions, conversion.codes)
     add_height(graph, conversion.graph, conversion.decisions, conversion.lengths)
+    _share_weights(graph)
     fence_bodies(graph)
     finished = graph.finish()
     for node in nested_nodes(finished.graph.node):
@@ -359,6 +364,18 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
     if conversion.form == "qdq":
         _check_fused(finished, decisions)
     return finished
+
+
+def _share_weights(graph: Graph) -> None:
+    """Store weights that are equal once, such as codes of a weight that several layers share."""
+    first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
+    for name, tensor in graph.initializers.items():
+        if len(tensor.raw_data) < _SHARED_BYTES:
+            continue
+        content = hashlib.sha256(tensor.raw_data).digest()
+        stored = first.setdefault((tensor.data_type, tuple(tensor.dims), content), name)
+        if stored != name:
+            graph.redirect(name, stored)
 
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
