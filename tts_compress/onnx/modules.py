@@ -252,7 +252,10 @@ class WeightFinder:
 
 
 _PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm"})
-_REAL = {onnx.TensorProto.FLOAT: "float32", onnx.TensorProto.DOUBLE: "float64"}
+_REAL: Mapping[int, str] = {
+    onnx.TensorProto.FLOAT: "float32",
+    onnx.TensorProto.DOUBLE: "float64",
+}
 
 
 def undecided_layers(graph: onnx.GraphProto) -> tuple[LayerRecord, ...]:

@@ -58,7 +58,7 @@ def test_calls_of_any_length_make_a_range(graph: onnx.ModelProto, observer: Any)
 
 def test_call_without_elements_shows_no_range(graph: onnx.ModelProto) -> None:
     """The first call of a language model has an empty past: it was refused as not finite."""
-    empty = {"x": np.zeros((1, 4, 0), np.float32)}
+    empty: dict[str, Any] = {"x": np.zeros((1, 4, 0), np.float32)}
     seen, whole = (collect(graph, ["x"], [], [*e, *_calls(3)])[0]["x"] for e in ([empty], []))
     assert (seen.low, seen.high) == (whole.low, whole.high)
     with pytest.raises(

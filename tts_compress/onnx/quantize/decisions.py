@@ -298,14 +298,18 @@ def _decide_one(
         recurrent=weights[1].name if len(weights) > 1 else None,
         group_size=rule.group_size if rule.weights == Weights.INT4 else 0,
         algorithm=rule.algorithm,
-        reason=NO_TECHNIQUE if weights and not _has_technique(graph, node, weights) else "",
+        reason=_unfit(graph, node, weights),
     )
 
 
-def _has_technique(graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto]) -> bool:
-    """Return False for weights that every recipe leaves in FP32; constants are not meant."""
-    is_constant = node.op_type in {"Gather", "Slice"}  # such as a mask, or a small table
-    return is_constant or (node.op_type in CONVERTIBLE and _is_convertible(graph, node, weights))
+def _unfit(graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProto]) -> str:
+    """Return the reason why every recipe leaves weights in FP32; empty where one need not."""
+    if not weights or (node.op_type in CONVERTIBLE and _is_convertible(graph, node, weights)):
+        return ""
+    if node.op_type not in {"Gather", "Slice"}:
+        return NO_TECHNIQUE
+    is_small = math.prod(weights[0].dims) < SMALLEST_TABLE  # else a mask, which is no weight
+    return f"a table of fewer than {SMALLEST_TABLE:,} weights is not worth it" if is_small else ""
 
 
 def _gets_codes(
