@@ -220,7 +220,7 @@ _SPECTRAL = PASSING | {
 }
 """Operators of spectra: linear ones, and those that make magnitudes of them."""
 
-_FLOORS = frozenset({"Max", "Min", "Relu"})
+_FLOORS = frozenset({"Max", "Min", "Relu", "Where"})
 """Operators that keep values apart from zero before their logarithm; elsewhere, activations."""
 
 _PRODUCTS = LAYERS | {"Div", "Einsum", "Mul"}
