@@ -35,6 +35,7 @@ from tts_compress.models.base import Model, OnnxGraph, TorchModel, TTSModel
 from tts_compress.models.execution import PROCESSOR, execution_of
 from tts_compress.models.feeds import write_calls
 from tts_compress.onnx.quantize.convert import STAGE, convert, prepare_conversion, with_chosen_codes
+from tts_compress.onnx.quantize.decisions import SMALL_TABLE
 from tts_compress.progress import Progress, default_progress
 from tts_compress.qat.options import TrainingOptions, TrainingRun, require_packages
 from tts_compress.recipes.formats import Observer, Quality, Weights, find_quality, find_scheme
@@ -306,7 +307,8 @@ def _compress_graphs(
                 raise
             raise type(error)(f"'{spec}': {error}") from error
     manifest = join_manifests(manifests)
-    warn_of_float32(manifest.layers, [layer for layer in manifest.layers if layer.reason])
+    kept = [layer for layer in manifest.layers if layer.reason not in {"", SMALL_TABLE}]
+    warn_of_float32(manifest.layers, kept)
     return model.with_graphs(graphs, manifest)
 
 

@@ -75,6 +75,9 @@ VNNI, one thread)."""
 
 _TORCH_ONLY = {Weights.FLOAT8, Algorithm.INC_RTN, Algorithm.INC_GPTQ}
 
+SMALL_TABLE = f"a table of fewer than {SMALLEST_TABLE:,} weights is not worth it"
+"""Reason that is no cause for a warning."""
+
 _LOGARITHM = "it makes a spectrum whose logarithm is taken"
 
 _FINE = {Weights.FLOAT32, Weights.FLOAT16, Weights.INT16}
@@ -308,8 +311,8 @@ def _unfit(graph: Graph, node: onnx.NodeProto, weights: Sequence[onnx.TensorProt
         return ""
     if node.op_type not in {"Gather", "Slice"}:
         return NO_TECHNIQUE
-    is_small = math.prod(weights[0].dims) < SMALLEST_TABLE  # else a mask, which is no weight
-    return f"a table of fewer than {SMALLEST_TABLE:,} weights is not worth it" if is_small else ""
+    is_small = math.prod(weights[0].dims) < SMALLEST_TABLE
+    return SMALL_TABLE if is_small else ""  # else a mask, which is no weight
 
 
 def _gets_codes(
