@@ -240,6 +240,9 @@ class WeightFinder:
             source = self._producers.get(source.input[0])
         if source is not None and source.op_type in _WIDENING:
             name = source.input[0]
+        source = self._producers.get(name)
+        turned = source.input[0] if source is not None and source.op_type == "Transpose" else name
+        name = turned if turned in self._tensors else name  # stored once for another layer, too
         tensor = self._tensors.get(name) or self._packed(name)
         return tensor if tensor is not None and len(tensor.dims) >= 2 else None
 

@@ -95,6 +95,27 @@ def test_one_form_is_stored_once() -> None:
 
 
 @pytest.mark.parametrize(
+    ("scheme", "bytes_each"), [("fp16", 2), ("bf16", 2), ("int8-weight-only", 1)]
+)
+def test_table_of_tokens_that_is_the_last_weight_too_is_stored_once(
+    scheme: str, bytes_each: int
+) -> None:
+    """A graph has its transpose: FP16 was hardly smaller than FP32, where both were the same."""
+    nodes = [make_node("Gather", "table ids", "rows"), make_node("Tanh", "rows", "a")]
+    nodes += [make_node("Transpose", "table", "turned", perm=[1, 0])]
+    nodes += [make_node("MatMul", "a turned", "y", "/head/MatMul")]
+    table = np.random.default_rng(0).normal(size=(512, _SIZE)) / 8
+    inputs = {"ids": (TensorProto.INT64, [1, "n"])}
+    model = make_model(nodes, inputs, {"y": [1, "n", 512]}, {"table": table})
+    converted = convert(prepared(model, find_recipe("onnx", scheme), None, batch_one=False))
+    stored = sum(len(tensor.raw_data) for tensor in converted.graph.initializer)
+    assert bytes_each * table.size <= stored < 1.1 * bytes_each * table.size
+    feeds = {"ids": np.arange(9)[None]}
+    before, after = (run_model(one, feeds)[0] for one in (model, converted))
+    assert snr_db(before, after) > 35
+
+
+@pytest.mark.parametrize(
     ("scheme", "whole"), [("int8", 64), ("int4-int8", 32), ("int8-static", 64)]
 )
 def test_weight_of_several_convolutions_is_stored_once(scheme: str, whole: int) -> None:

@@ -1,11 +1,13 @@
 """Conversion of an FP32 graph to a compressed one, by a recipe."""
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+import numpy as np
 import onnx
 from onnx import TensorProto
 
@@ -125,6 +127,7 @@ class Conversion:
 
 
 _CodeKey: TypeAlias = tuple[str, str, int, str]
+_Content: TypeAlias = tuple[int, tuple[int, ...], bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,15 +370,31 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
 
 
 def _share_weights(graph: Graph) -> None:
-    """Store weights that are equal once, such as codes of a weight that several layers share."""
-    first: dict[tuple[int, tuple[int, ...], bytes], str] = {}
-    for name, tensor in graph.initializers.items():
+    """Store weights that are equal once, such as codes of a weight that several layers share.
+
+    Or that are when turned: a language model's table of tokens is the weight of its last product.
+    """
+    first: dict[_Content, str] = {}
+    shapes = {tuple(tensor.dims) for tensor in graph.initializers.values()}
+    for name, tensor in list(graph.initializers.items()):
         if len(tensor.raw_data) < _SHARED_BYTES:
             continue
-        content = hashlib.sha256(tensor.raw_data).digest()
-        stored = first.setdefault((tensor.data_type, tuple(tensor.dims), content), name)
-        if stored != name:
+        if (stored := first.setdefault(_content(tensor), name)) != name:
             graph.redirect(name, stored)
+        elif len(tensor.dims) == 2 and tuple(tensor.dims)[::-1] in shapes:
+            stored = first.get(_content(tensor, turned=True), name)
+            if stored != name:
+                turned = graph.make("Transpose", [stored], f"{name}.turned", perm=[1, 0])
+                graph.redirect(name, turned)
+
+
+def _content(tensor: TensorProto, *, turned: bool = False) -> _Content:
+    """Return what weights, or their transposes, have in common if they are equal."""
+    shape, raw = tuple(tensor.dims), tensor.raw_data
+    if turned:
+        words = np.frombuffer(raw, f"V{len(raw) // math.prod(shape)}")
+        shape, raw = shape[::-1], words.reshape(shape).T.tobytes()
+    return tensor.data_type, shape, hashlib.sha256(raw).digest()
 
 
 def _check_fused(graph: onnx.ModelProto, decisions: Sequence[Decision]) -> None:
