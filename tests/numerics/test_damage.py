@@ -1,5 +1,7 @@
 """Loudness and pitch that sway are found beside a rendering with any timing and noise."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,12 @@ def _size(kind: str, reference: Audio, candidate: Audio) -> float:
 
 @pytest.mark.parametrize(
     ("kind", "plant"),
-    [("tremolo", swelling), ("tremolo", rough), ("vibrato", vibrating)],
+    [
+        ("tremolo", swelling),
+        ("tremolo", partial(swelling, hz=12.0, decibels=6.0)),
+        ("tremolo", rough),
+        ("vibrato", vibrating),
+    ],
 )
 def test_what_sways_is_found_in_other_noise(kind: str, plant: planted.Plant) -> None:
     clean, other = make_speech(), make_speech(7)
@@ -47,8 +54,17 @@ def test_the_largest_sway_has_a_time() -> None:
     assert sway(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
 
 
-def test_a_recording_that_begins_late_does_not_hiss() -> None:
+@pytest.mark.parametrize("late_s", [0.008, 0.02])
+def test_a_recording_that_begins_late_does_not_hiss(late_s: float) -> None:
     """Where it pauses, the other speaks; both are of the same length."""
     clean = make_speech()
-    late = changed(clean, np.roll(clean.samples, planted.RATE // 50))
+    late = changed(clean, np.roll(clean.samples, round(late_s * planted.RATE)))
     assert _size("hiss", clean, late) <= KINDS["hiss"].margin
+
+
+def test_zeros_around_a_sound_are_not_frozen() -> None:
+    """A recording that begins 8 ms late, or ends so much later, is silent there."""
+    clean = make_speech()
+    sound = changed(clean, clean.samples[planted.RATE // 40 : -planted.RATE // 10])
+    for around in ((128, 0), (0, 128)):
+        assert _size("frozen", sound, changed(sound, np.pad(sound.samples, around))) == 0.0

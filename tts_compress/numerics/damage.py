@@ -40,6 +40,10 @@ _SWAY_DB, _SWAY_CENTS = 0.6, 20.0
 """Sways of loudness and pitch that are hardly heard: up to 0.3 dB and 1.3 cents with INT8; 0.8 dB
 and 23 cents where all is late by part of a frame."""
 
+_FLUTTER_S, _FLUTTER_DB = 0.035, 1.3
+"""Time from one extreme of a flutter to the next, and its size that is hardly heard: up to 0.3 dB
+with INT8; 1.5 dB where all is late by part of a frame."""
+
 _SMOOTH_S = 0.06
 """Time over which levels are averaged: frames of two seeds differ from one to the next."""
 
@@ -163,7 +167,7 @@ def _hiss(both: Renderings) -> Size:
         both.reference.samples,
         both.candidate.samples,
         rate,
-        aligned=both.same_timing,
+        aligned=both.same_noise,  # a recording may be a little late
         silent_db=_HISS_FROM_DB,
         brief=True,
     )
@@ -202,15 +206,32 @@ def sway(values: Wave, times_s: Wave) -> tuple[float, float]:
     return float(np.median(distances)), float(times_s[distances.argmax()])
 
 
-def level_sway(alignment: Alignment) -> tuple[float, float]:
-    """Return by how many dB the loudness sways beside the reference's, and when, in s."""
+def _changes(alignment: Alignment) -> tuple[Wave, Wave]:
+    """Return by how many dB frames with sound are louder, and their times in s."""
     before, after = (alignment.levels[side][alignment.path[:, side]] for side in (0, 1))
     sound = (before >= faults.LOUDER_DB) & (after >= faults.SOUND_DB)
+    return (after - before)[sound], alignment.path[sound, 1] * alignment.hop_s
+
+
+def level_sway(alignment: Alignment) -> tuple[float, float]:
+    """Return by how many dB the loudness sways beside the reference's, and when, in s."""
+    changes, times_s = _changes(alignment)
     frames = max(1, round(_SMOOTH_S / alignment.hop_s))
-    if sound.sum() < frames:
+    if len(changes) < frames:
         return 0.0, 0.0
-    smooth = np.convolve((after - before)[sound], np.full(frames, 1.0 / frames), "valid")
-    return sway(smooth, alignment.path[sound, 1] * alignment.hop_s)
+    return sway(np.convolve(changes, np.full(frames, 1.0 / frames), "valid"), times_s)
+
+
+def flutter(alignment: Alignment) -> tuple[float, float]:
+    """Return the median dB by which loudness rises above the moments 35 ms before and after.
+
+    Or falls below them: 10 to 16 times a second, steadily or not, beside the reference's.
+    """
+    changes, times_s = _changes(alignment)
+    frames = max(1, round(_FLUTTER_S / alignment.hop_s))
+    bends = changes[frames:-frames] - 0.5 * (changes[: -2 * frames] + changes[2 * frames :])
+    near = times_s[2 * frames :] - times_s[: -2 * frames] < (2 * frames + 0.5) * alignment.hop_s
+    return sway(bends[near], times_s[frames:-frames][near])
 
 
 def roughness(reference: Wave, candidate: Wave, rate: int) -> tuple[float, float]:
@@ -252,8 +273,9 @@ def _beats(wave: Wave, rate: int) -> tuple[npt.NDArray[np.float64], Wave]:
 def _tremolo(both: Renderings) -> Size:
     """Return the decibels by which the loudness sways, slowly or as a rough voice's."""
     rough = roughness(*both.waves, both.reference.sample_rate)
-    size, at_s = max(level_sway(both.alignment), rough)
-    return max(0.0, size - _SWAY_DB), at_s
+    slow, fast = max(level_sway(both.alignment), rough), flutter(both.alignment)
+    size, at_s = max((slow[0] - _SWAY_DB, slow[1]), (fast[0] - _FLUTTER_DB, fast[1]))
+    return max(0.0, size), at_s
 
 
 def _pitch(both: Renderings) -> Size:

@@ -83,7 +83,8 @@ def find_frozen(wave: Wave, rate: int) -> Places:
     if not len(loud):
         return []
     still = np.abs(np.diff(wave)) <= _CONSTANT
-    still[: loud[0] * step] = still[(loud[-1] + 1) * step :] = False
+    # Speech begins and ends within these frames.
+    still[: (loud[0] + 1) * step] = still[loud[-1] * step :] = False
     begins, ends = _runs(still & (np.abs(wave[1:]) < _PINNED_FROM))
     return [
         (float(b - a) * 1000.0 / rate, float(a) / rate) for a, b in zip(begins, ends, strict=True)
