@@ -322,3 +322,42 @@ def test_the_candidate_may_do_what_seeds_of_the_reference_do(spoken: dict[str, A
     assert report.damage.counts == {}
     assert report.damage.rate.other_seeds == len(few)
     assert report.damage.rate.p_worse == 1.0
+
+
+def _swaying(seed: int, more_db: float = 0.0) -> list[dict[str, Audio]]:
+    """Return a sound that sways by chance for each text, in two renderings of unequal length."""
+    random, clean = np.random.default_rng(seed), make_speech()
+    return [
+        {
+            name: changed(clean, swelling(clean, decibels=decibels).samples[seed + turn + 1 :])
+            for name, decibels in zip(_TEXTS, more_db + random.exponential(3.0, 12), strict=True)
+        }
+        for turn in range(2)
+    ]
+
+
+def _inverted_and_fluttering(audio: Audio) -> Audio:
+    return changed(audio, -swelling(audio, hz=12.0).samples)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("candidate", "damaged"),
+    [
+        (_swaying(300), 0),
+        (_swaying(200, more_db=24.0), 24),
+        ([{n: _inverted_and_fluttering(a) for n, a in seed.items()} for seed in _swaying(0)], 24),
+    ],
+    ids=["as-seeds-do", "more-on-average", "in-the-same-noise"],
+)
+def test_a_candidate_of_other_noise_is_one_more_seed(
+    candidate: list[dict[str, Audio]], damaged: int
+) -> None:
+    """Its worst utterance may be worse than theirs; its mean may not, for certain.
+
+    One that keeps lengths which seeds change has the same noise, though no sample correlates.
+    """
+    texts = {name: entry.spoken or entry.text for name, entry in _TEXTS.items()}
+    options = EvaluationOptions(recognizer="none")
+    report = evaluate_audio(_swaying(0), candidate, texts, options=options)
+    assert report.damage.counts.get("tremolo", 0) == damaged

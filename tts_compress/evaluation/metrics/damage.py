@@ -12,7 +12,15 @@ import numpy.typing as npt
 
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.intervals import paired_test, rate_bound
-from tts_compress.evaluation.metric import Audios, Figure, Headline, Metric, Record, Row
+from tts_compress.evaluation.metric import (
+    Audios,
+    Figure,
+    Headline,
+    Metric,
+    Record,
+    Row,
+    compare_pairs,
+)
 from tts_compress.evaluation.metrics.distortion import shares_noise
 from tts_compress.evaluation.metrics.error_rates import count_edits
 from tts_compress.evaluation.pairs import Run
@@ -126,7 +134,7 @@ class Damage(Record):
     """Decibels by which 0.3 s of sound differ beyond what other noise does."""
 
     tremolo: Finding | None = None
-    """Decibels by which the loudness sways, or flutters as a rough voice's does."""
+    """Decibels by which the loudness sways, trembles, or flutters as a rough voice's does."""
 
     vibrato: Finding | None = None
     """Cents by which the pitch sways."""
@@ -196,30 +204,39 @@ def _beyond(
 ) -> list[Size]:
     """Return the excess of each utterance beyond what the reference's own seeds differ by.
 
-    That is the most of the text's own difference and of what nine in ten texts have.
+    With the reference's noise that is the most of the text's own difference and of what nine in ten
+    texts have. With other noise the candidate is one more seed: an utterance is damaged beyond the
+    most that any has, and beyond what chance adds to that; and all of them are where their mean is
+    larger for certain. Without another rendering nothing is said of kinds in which seeds differ.
     """
+    kind, sizes = KINDS[name], np.array([candidate[name][0] for candidate in candidates])
     floors = np.array([other[name][0] for other in others])
-    allowed = np.maximum(floors, np.quantile(floors, 0.9))
-    if KINDS[name].differs_by_seed:
-        allowed = _by_noise(allowed, run)
-    sizes = [candidate[name] for candidate in candidates]
-    return [
-        (max(0.0, size - float(floor)), at_s)
-        for (size, at_s), floor in zip(sizes, allowed, strict=True)
-    ]
+    same, alone = _by_noise(run)
+    allowed = np.where(kind.differs_by_seed, 0.0, np.maximum(floors, np.quantile(floors, 0.9)))
+    # Tails of sizes fall exponentially: the most of 72 is twice as far from the median in 1 of 40.
+    most = max(floors.max(), 2.0 * floors.max() - np.median(floors) - kind.margin)
+    allowed = np.where(same, allowed, np.where(alone & kind.differs_by_seed, np.inf, most))
+    apart = compare_pairs(run, np.where(same | alone, np.nan, floors), sizes)
+    low = apart.interval[0] if apart is not None and apart.interval is not None else 0.0
+    excess = np.maximum(sizes - allowed, np.where(same | alone | (low <= kind.margin), 0.0, low))
+    times = [candidate[name][1] for candidate in candidates]
+    return list(zip(np.maximum(excess, 0.0).tolist(), times, strict=True))
 
 
-def _by_noise(allowed: npt.NDArray[np.float64], run: Run) -> npt.NDArray[np.float64]:
-    """Return the allowed size of each utterance, for a kind in which seeds differ as much.
+def _by_noise(run: Run) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return which utterances have the reference's noise, and which have no other rendering.
 
-    Zero where reference and candidate have the same timing and most utterances share their noise:
-    one whose samples do not correlate there is damaged. Infinite elsewhere if there is no other
-    rendering to compare with.
+    Those of the same timing have that noise where most do: one whose samples do not correlate there
+    is damaged. Most do where their samples correlate, or keep the length that another seed changes.
     """
-    shared = shares_noise(run)
-    alone = [pair.audio.get("other_seed") == pair.audio.get("reference") for pair in run.pairs]
+    kept, by_seed = (
+        np.median([pair.seconds[role] == pair.seconds["reference"] for pair in run.pairs])
+        for role in ("candidate", "other_seed")
+    )
+    shared = shares_noise(run) or kept > by_seed
     same = [shared and pair.same_timing for pair in run.observations("signal")]
-    return np.where(same, 0.0, np.where(alone, np.inf, allowed))
+    alone = [pair.audio.get("other_seed") == pair.audio.get("reference") for pair in run.pairs]
+    return np.array(same, bool), np.array(alone, bool)
 
 
 def _finding(sizes: Sequence[Size], margin: float, run: Run) -> Finding:
