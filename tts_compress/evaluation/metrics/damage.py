@@ -227,13 +227,14 @@ def _by_noise(run: Run) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which utterances have the reference's noise, and which have no other rendering.
 
     Those of the same timing have that noise where most do: one whose samples do not correlate there
-    is damaged. Most do where their samples correlate, or keep the length that another seed changes.
+    is damaged. Most do where their samples correlate, or where half of them or more keep a length
+    that another seed changes.
     """
     kept, by_seed = (
-        np.median([pair.seconds[role] == pair.seconds["reference"] for pair in run.pairs])
+        np.mean([pair.seconds[role] == pair.seconds["reference"] for pair in run.pairs])
         for role in ("candidate", "other_seed")
     )
-    shared = shares_noise(run) or kept > by_seed
+    shared = shares_noise(run) or kept > by_seed + 0.5
     same = [shared and pair.same_timing for pair in run.observations("signal")]
     alone = [pair.audio.get("other_seed") == pair.audio.get("reference") for pair in run.pairs]
     return np.array(same, bool), np.array(alone, bool)
