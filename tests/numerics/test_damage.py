@@ -8,7 +8,8 @@ import pytest
 from tests.evaluation.metrics import planted
 from tests.evaluation.metrics.planted import changed, make_speech, rough, swelling, vibrating
 from tts_compress.audio import Audio
-from tts_compress.numerics.damage import KINDS, Renderings, roughness, sway
+from tts_compress.numerics.damage import KINDS, Renderings, compare, roughness, sway
+from tts_compress.numerics.spectra import on_time
 
 
 def _size(kind: str, reference: Audio, candidate: Audio) -> float:
@@ -68,3 +69,37 @@ def test_zeros_around_a_sound_are_not_frozen() -> None:
     sound = changed(clean, clean.samples[planted.RATE // 40 : -planted.RATE // 10])
     for around in ((128, 0), (0, 128)):
         assert _size("frozen", sound, changed(sound, np.pad(sound.samples, around))) == 0.0
+
+
+def _late(audio: Audio, samples: int) -> Audio:
+    """Begin later by zeros, or earlier without what is there; the length changes by as much."""
+    begun = np.pad(audio.samples, (max(0, samples), 0))[max(0, -samples) :]
+    return changed(audio, begun)
+
+
+@pytest.mark.parametrize("polarity", [1, -1])
+@pytest.mark.parametrize("samples", [-100, 0, 5, 130, 700])
+def test_a_late_or_inverted_recording_is_the_same_sound(samples: int, polarity: int) -> None:
+    silence = 1e-4 * np.random.default_rng(0).standard_normal(800)
+    clean = changed(make_speech(), np.concatenate((silence, make_speech().samples, silence)))
+    moved = _late(changed(clean, polarity * clean.samples), samples)
+    for candidate in (moved, changed(moved, moved.samples[: len(clean.samples)])):
+        sizes = compare(clean, candidate)
+        assert not {name for name, kind in KINDS.items() if sizes[name][0] > 0.2 * kind.margin}
+
+
+def test_damage_in_a_late_recording_is_found_at_its_time() -> None:
+    clean = make_speech()
+    clicking = planted.faint_click(clean)
+    size, at_s = compare(clean, clicking)["click"]
+    late_size, late_at_s = compare(clean, _late(clicking, 320))["click"]
+    assert size > KINDS["click"].margin
+    assert late_size == pytest.approx(size, rel=0.01)
+    assert late_at_s == pytest.approx(at_s + 320 / planted.RATE, abs=1e-3)
+
+
+def test_another_seed_is_never_late() -> None:
+    clean, other = make_speech(), make_speech(7)
+    candidate, late_s = on_time(clean, other)
+    assert candidate is other
+    assert late_s == 0.0

@@ -18,7 +18,7 @@ from tts_compress.numerics import faults
 from tts_compress.numerics.faults import Alignment, Places, Wave, align_audio
 from tts_compress.numerics.pauses import compare_floors
 from tts_compress.numerics.pitch import pitch_changes
-from tts_compress.numerics.spectra import same_noise, same_timing
+from tts_compress.numerics.spectra import on_time, same_noise, same_timing
 
 _HISS_FROM_DB = -58.0
 """Level of an octave relative to speech: quieter noise is lost in that of a quiet room."""
@@ -337,5 +337,7 @@ KINDS: Mapping[str, Kind] = {
 
 def compare(reference: Audio, candidate: Audio) -> dict[str, Size]:
     """Return for each kind the candidate's largest excess, and its time in seconds."""
+    candidate, late_s = on_time(reference, candidate)
     both = Renderings(reference, candidate)
-    return {name: kind.size(both) for name, kind in KINDS.items()}
+    sizes = {name: kind.size(both) for name, kind in KINDS.items()}
+    return {name: (size, at_s + late_s if size else at_s) for name, (size, at_s) in sizes.items()}

@@ -124,6 +124,9 @@ _STEP_S, _LATE_S, _CLEARLY = 0.005, 0.1, 0.04
 """Time between levels, the most by which a recording is late, and by how much better its levels
 correlate there: 0.05 to 0.15 where it is 15 ms late, 0.00 with added noise or INT8."""
 
+_BEGINS_S = 0.05
+"""The most by which a recording with the same noise begins late: less than damage is long."""
+
 _BLOCK = 64
 """Rows whose distances are found at once."""
 
@@ -232,6 +235,32 @@ def same_noise(reference: Audio, candidate: Audio) -> bool:
     )
     norms = float(np.sqrt((before @ before) * (after @ after)))
     return float(before @ after) >= _CORRELATED * norms > 0.0
+
+
+def on_time(reference: Audio, candidate: Audio) -> tuple[Audio, float]:
+    """Return the candidate as if it had begun with the reference, and by how many s it was late.
+
+    That is up to 50 ms, or as much early, where its samples correlate best; 0 for other noise. One
+    of the other polarity is turned, which nobody hears.
+    """
+    before, after = (
+        np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0).astype(np.float64)
+        for audio in (reference, candidate)
+    )
+    reach, rate = round(_BEGINS_S * reference.sample_rate), reference.sample_rate
+    points = 1 << (len(before) + len(after) + reach).bit_length()
+    products = np.fft.rfft(after, points) * np.fft.rfft(before, points).conj()
+    fits = np.roll(np.fft.irfft(products, points), reach)[: 2 * reach + 1]
+    best = int(np.abs(fits).argmax())
+    late, sign = best - reach, np.sign(fits[best])
+    norms = float(np.sqrt((before @ before) * (after @ after)))
+    if rate != candidate.sample_rate or not sign * fits[best] >= _CORRELATED * norms > 0.0:
+        return candidate, 0.0
+    samples = sign * np.pad(candidate.samples, (max(0, -late), abs(late)))[max(0, late) :]
+    # Where the lengths differ by no more than that, what is cut off or missing is silence.
+    length = len(candidate.samples) - late
+    length = len(before) if abs(length - len(before)) <= abs(late) else length
+    return replace(candidate, samples=samples[:length].astype(np.float32)), late / rate
 
 
 def _is_late(before: _Array, after: _Array) -> bool:
