@@ -127,6 +127,9 @@ correlate there: 0.05 to 0.15 where it is 15 ms late, 0.00 with added noise or I
 _BEGINS_S = 0.05
 """The most by which a recording with the same noise begins late: less than damage is long."""
 
+_LOUD = 10.0**-2.5
+"""Power of a loud tenth of a second, of the loudest one's."""
+
 _BLOCK = 64
 """Rows whose distances are found at once."""
 
@@ -240,8 +243,8 @@ def same_noise(reference: Audio, candidate: Audio) -> bool:
 def on_time(reference: Audio, candidate: Audio) -> tuple[Audio, float]:
     """Return the candidate as if it had begun with the reference, and by how many s it was late.
 
-    That is up to 50 ms, or as much early, where its samples correlate best; 0 for other noise. One
-    of the other polarity is turned, which nobody hears.
+    That is up to 50 ms, or as much early, where all of its samples correlate; 0 for other noise,
+    and where a sound in it is longer. One of the other polarity is turned, which nobody hears.
     """
     before, after = (
         np.nan_to_num(audio.samples, nan=0.0, posinf=1.0, neginf=-1.0).astype(np.float64)
@@ -257,10 +260,27 @@ def on_time(reference: Audio, candidate: Audio) -> tuple[Audio, float]:
     if rate != candidate.sample_rate or not sign * fits[best] >= _CORRELATED * norms > 0.0:
         return candidate, 0.0
     samples = sign * np.pad(candidate.samples, (max(0, -late), abs(late)))[max(0, late) :]
+    if late and not _correlates_throughout(before, samples, rate):
+        return candidate, 0.0
     # Where the lengths differ by no more than that, what is cut off or missing is silence.
     length = len(candidate.samples) - late
     length = len(before) if abs(length - len(before)) <= abs(late) else length
     return replace(candidate, samples=samples[:length].astype(np.float32)), late / rate
+
+
+def _correlates_throughout(before: _Array, after: _Array, rate: int) -> bool:
+    """Return True if each tenth of a second correlates, of the loud ones."""
+    size, shared = round(0.1 * rate), min(len(before), len(after))
+    if shared < size:
+        return False
+    left, right = (
+        np.lib.stride_tricks.sliding_window_view(wave[:shared], size)[:: size // 2]
+        for wave in (before, np.nan_to_num(after).astype(np.float64))
+    )
+    power = np.square(left).sum(axis=1)
+    norms = np.sqrt(power * np.square(right).sum(axis=1))
+    fits = (left * right).sum(axis=1) >= _CORRELATED * norms
+    return bool(fits[power >= _LOUD * power.max()].all())
 
 
 def _is_late(before: _Array, after: _Array) -> bool:
