@@ -127,8 +127,9 @@ correlate there: 0.05 to 0.15 where it is 15 ms late, 0.00 with added noise or I
 _BEGINS_S = 0.05
 """The most by which a recording with the same noise begins late: less than damage is long."""
 
-_LOUD = 10.0**-2.5
-"""Power of a loud tenth of a second, of the loudest one's."""
+_LOUD, _ALIKE = 10.0**-2.5, 0.85
+"""Power of a loud tenth of a second, of the loudest one's, and its correlation where all is late:
+0.93 or more with INT8; 0.73 where a sound is a frame longer at the edge of that time."""
 
 _BLOCK = 64
 """Rows whose distances are found at once."""
@@ -279,7 +280,7 @@ def _correlates_throughout(before: _Array, after: _Array, rate: int) -> bool:
     )
     power = np.square(left).sum(axis=1)
     norms = np.sqrt(power * np.square(right).sum(axis=1))
-    fits = (left * right).sum(axis=1) >= _CORRELATED * norms
+    fits = (left * right).sum(axis=1) >= _ALIKE * norms
     return bool(fits[power >= _LOUD * power.max()].all())
 
 
