@@ -250,7 +250,6 @@ class AudioComparison:
             (size - usual[name]) / KINDS[name].margin
             for damage, (_, _, usual) in zip(damages, kept, strict=True)
             for name, (size, _) in damage.items()
-            if KINDS[name].margin  # a change of length has none
         )
         return max(0.0, max(shares, default=0.0)) * math.log1p(_FEW) / math.log1p(self.texts)
 

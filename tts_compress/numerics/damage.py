@@ -29,8 +29,8 @@ _RUNAWAY_S = 1.0
 _GAP_S = 0.03
 """Sound that two renderings with the same noise, and those of two seeds, lack of each other."""
 
-_SAME_WORDS_S = 0.1
-"""A change of length below is no damage in an utterance of any length; so is one of 5 %."""
+_SHORT_S = 2.0
+"""Changes of length are shares of at least that: a tenth of a second is no damage anywhere."""
 
 _LIKE_DB = 2.5
 """Distance of 0.3 s of sound that is hardly heard: up to 1.7 dB with INT8 that moves symbols, and
@@ -186,10 +186,9 @@ def _gap(
 
 
 def _length(both: Renderings) -> Size:
-    """Return by how many seconds the length changes beyond 5 %, at the end."""
+    """Return the share by which the length changes, at the end."""
     before, after = both.reference.duration_s, both.candidate.duration_s
-    change = abs(after - before) - max(0.05 * before, _SAME_WORDS_S)
-    return max(0.0, change), after
+    return abs(after - before) / max(before, _SHORT_S), after
 
 
 def _unlike(both: Renderings) -> Size:
@@ -308,7 +307,7 @@ KINDS: Mapping[str, Kind] = {
     "dropped": Kind(partial(_gap, "reference", "inside"), margin=0.03),
     "truncation": Kind(partial(_gap, "reference", "end"), margin=0.03),
     "runaway": Kind(partial(_gap, "candidate", "end"), margin=0.03),
-    "length": Kind(_length, margin=0.0),
+    "length": Kind(_length, margin=0.05),
     # The same voices have 1.3 dB between seeds, 1.0 dB with INT8.
     "level": Kind(lambda both: both.alignment.level_change(), margin=2.5),
     # 12 texts of the same voices: 2.6 cents between seeds and with INT8; 42 where 3 % higher.

@@ -361,3 +361,19 @@ def test_a_candidate_of_other_noise_is_one_more_seed(
     options = EvaluationOptions(recognizer="none")
     report = evaluate_audio(_swaying(0), candidate, texts, options=options)
     assert report.damage.counts.get("tremolo", 0) == damaged
+
+
+@pytest.mark.parametrize(("seconds", "damaged"), [(0.1, 0), (0.01, 4)])
+def test_a_length_may_change_by_more_where_seeds_change_it(seconds: float, damaged: int) -> None:
+    """6 % are damage, but not beside seeds that differ by 4 %."""
+
+    def longer(seconds: float) -> dict[str, Audio]:
+        clean = make_speech()
+        silence = 2e-4 * np.random.default_rng(0).standard_normal(round(seconds * RATE))
+        return {name: changed(clean, np.append(clean.samples, silence)) for name in ("u00", "u02")}
+
+    texts = {name: _TEXTS[name].spoken or _TEXTS[name].text for name in ("u00", "u02")}
+    options = EvaluationOptions(recognizer="none")
+    sides = [longer(0.0), longer(seconds)], [longer(0.16), longer(0.16 + seconds)]
+    report = evaluate_audio(*sides, texts, options=options)
+    assert report.damage.counts.get("length", 0) == damaged

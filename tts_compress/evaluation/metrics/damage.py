@@ -109,7 +109,7 @@ class Damage(Record):
     """Seconds of sound behind the reference's end, or a second or more anywhere."""
 
     length: Finding | None = None
-    """Seconds by which the whole is longer or shorter, beyond 5 % and 0.1 s."""
+    """Share by which the whole is longer or shorter; of 2 s where it lasts less."""
 
     level: Finding | None = None
     """Decibels by which 0.4 s of sound are louder or softer."""
