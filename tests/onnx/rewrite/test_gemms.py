@@ -19,8 +19,13 @@ from tts_compress.onnx.rewrite.convolutions import split_gemms
 from tts_compress.recipes.recipe import find_recipe
 
 
-def _gemms(*layers: dict[str, Any], bias: str = "row", computed: bool = False) -> onnx.ModelProto:
-    """Build layers from 24 to 32 channels that read one input and share their constants."""
+def _gemms(
+    *layers: dict[str, Any], bias: str = "row", computed: bool = False, scaled: bool = False
+) -> onnx.ModelProto:
+    """Build layers from 24 to 32 channels that read one input and share their constants.
+
+    If scaled, each reads a multiple of it: the runtime computes the same product only once.
+    """
     generator = np.random.default_rng(0)
     shapes = {"row": (32,), "rows": (1, 32), "one": (1,)}
     constants = {"w": generator.normal(0, 0.2, (24, 32)), "wt": generator.normal(0, 0.2, (32, 24))}
@@ -29,7 +34,12 @@ def _gemms(*layers: dict[str, Any], bias: str = "row", computed: bool = False) -
     nodes, shift = [], "b" if bias else ""
     for i, layer in enumerate(layers):
         matrix = "other" if computed else "wt" if layer.get("transB") else "w"
-        nodes.append(make_node("Gemm", f"x {matrix} {shift}", f"y{i}", f"/net/fc{i}/Gemm", **layer))
+        read = f"x{i}" if scaled else "x"
+        if scaled:
+            constants[f"factor{i}"] = np.array(i + 1.0)
+            nodes.append(make_node("Mul", f"x factor{i}", read))
+        name = f"/net/fc{i}/Gemm"
+        nodes.append(make_node("Gemm", f"{read} {matrix} {shift}", f"y{i}", name, **layer))
     sources: dict[str, Any] = {"x": ["n", 24]} | ({"other": [24, 32]} if computed else {})
     results = dict.fromkeys(f"y{i}" for i in range(len(layers)))
     return make_model(nodes, sources, results, constants, opset=17)
@@ -64,7 +74,8 @@ def test_gemm_without_a_constant_matrix_stays() -> None:
 
 @pytest.mark.parametrize("scheme", ["int8", "int8-dynamic"])
 def test_runtime_multiplies_integers_and_adds_the_bias_at_once(scheme: str) -> None:
-    graph = convertible_graph(_gemms(*_LAYERS), "qdq", batch_one=False).model
+    model = _gemms(*_LAYERS, scaled=True)
+    graph = convertible_graph(model, "qdq", batch_one=False).model
     decisions = decide(graph, find_recipe("onnx", scheme))
     recipe = make_recipe({"activations": "dynamic"})
     # `int8` leaves nothing but products here, so its form is that of the dynamic recipe.
@@ -75,9 +86,8 @@ def test_runtime_multiplies_integers_and_adds_the_bias_at_once(scheme: str) -> N
     run = operators_of(optimize(converted, fuse=True))
     assert run.count("MatMulIntegerToFloat") + run.count("DynamicQuantizeMatMul") == len(_LAYERS)
     assert "Add" not in run
-    for before, after in zip(
-        run_model(_gemms(*_LAYERS), {"x": _X}), run_model(converted, {"x": _X}), strict=True
-    ):
+    both = (run_model(one, {"x": _X}) for one in (model, converted))
+    for before, after in zip(*both, strict=True):
         assert snr_db(before, after) > 34
 
 
