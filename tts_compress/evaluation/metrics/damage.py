@@ -231,7 +231,7 @@ def _by_noise(run: Run) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     that another seed changes.
     """
     kept, by_seed = (
-        np.mean([pair.seconds[role] == pair.seconds["reference"] for pair in run.pairs])
+        np.mean([pair.seconds.get(role) == pair.seconds["reference"] for pair in run.pairs])
         for role in ("candidate", "other_seed")
     )
     shared = shares_noise(run) or kept > by_seed + 0.5
