@@ -101,11 +101,11 @@ report:  ## measure the shipped demo voice on en-full into eval/reports
 docs: $(DOCS)/.user  ## build the docs site into out/site; warnings and broken links are errors
 	$(DOCS)/bin/zensical build --strict
 
-media: quantize  ## the sounds and the picture of README and docs, from the demo voice and its report
+media: report  ## the sounds and the picture of README and docs, from the demo voice and its report
 	$(RUN) synthesize demo "$(SENTENCE)" --output docs/media/demo-fp32.wav --force
 	$(RUN) synthesize out/demo-int8 "$(SENTENCE)" --output docs/media/demo-int8.wav --force
 	$(CHROMIUM) --window-size=1200,1455 --screenshot=docs/media/report.png \
-		file://$(CURDIR)/out/demo-int8-report/report.html
+		file://$(CURDIR)/out/demo-int8-full/report.html
 	$(VENV)/bin/python -c 'from PIL import Image; \
 		Image.open("docs/media/report.png").convert("RGB").quantize(256, dither=0).save( \
 		"docs/media/report.png", optimize=True)'
