@@ -204,10 +204,11 @@ def _beyond(
 ) -> list[Size]:
     """Return the excess of each utterance beyond what the reference's own seeds differ by.
 
-    With the reference's noise that is the most of the text's own difference and of what nine in ten
-    texts have. With other noise the candidate is one more seed: an utterance is damaged beyond the
-    most that any has, and beyond what chance adds to that; and all of them are where their mean is
-    larger for certain. Without another rendering nothing is said of kinds in which seeds differ.
+    With the reference's noise an utterance may differ by as much as the text does between seeds, or
+    nine in ten texts do. With other noise the candidate is one more seed: an utterance is damaged
+    beyond the largest difference between seeds and what chance adds to it, and all of them are if
+    their mean is larger for certain. Without another rendering nothing is said of kinds in which
+    seeds differ.
     """
     kind, sizes = KINDS[name], np.array([candidate[name][0] for candidate in candidates])
     floors = np.array([other[name][0] for other in others])
@@ -226,9 +227,9 @@ def _beyond(
 def _by_noise(run: Run) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
     """Return which utterances have the reference's noise, and which have no other rendering.
 
-    Those of the same timing have that noise where most do: one whose samples do not correlate there
-    is damaged. Most do where their samples correlate, or where half of them or more keep a length
-    that another seed changes.
+    Utterances of the same timing have it if most do: one whose samples do not correlate there is
+    damaged. Most do if their samples correlate, or if the candidate keeps the length in more of
+    them than another seed does, by half of all.
     """
     kept, by_seed = (
         np.mean([pair.seconds.get(role) == pair.seconds["reference"] for pair in run.pairs])
