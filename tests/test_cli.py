@@ -57,7 +57,8 @@ def test_quantize_tells_before_it_trains_which_command_goes_on_after_an_interrup
 ) -> None:
     empty = tmp_path / "empty.toml"
     empty.write_text("version = 1\n")  # refused before minutes of training
-    arguments = ["quantize", str(tiny_path), "--calibration", str(empty), "--output", "out"]
+    arguments = ["quantize", str(tiny_path), "--calibration", str(empty)]
+    arguments += ["--output", str(tmp_path / "out")]
     assert main([*arguments, "--scheme", "int8-qat"]) == 2
     assert "`tts-compress qat` goes on where it ended" in capsys.readouterr().err
     assert main(arguments) == 2

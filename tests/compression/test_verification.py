@@ -277,6 +277,23 @@ def test_equal_graph_is_far_above_noise(tmp_path: Path) -> None:
     assert record.arithmetic == {"FP32": 4}
 
 
+def test_samples_of_16_bits_are_compared() -> None:
+    """A decoder that returns them could be silent, and nothing said so."""
+    model = _vocoder(17)
+    model.graph.node[9].output[0] = "tanh"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(32767, np.float32), "full"))
+    model.graph.node.append(make_node("Mul", "tanh full", "scaled"))
+    model.graph.node.append(make_node("Cast", "scaled", "audio", to=TensorProto.INT16))
+    model.graph.output[0].type.tensor_type.elem_type = TensorProto.INT16
+    original = run_original(model, "samples", {"mel": _mel(20)})
+    snr = verify(original, model).snr_db
+    assert snr is not None
+    assert snr > 100
+    _silent(model.graph)
+    with pytest.raises(QuantizationError, match="is silent"):
+        verify(original, model)
+
+
 def test_what_is_not_compared_has_its_own_reason(tmp_path: Path) -> None:
     """Two were named in one sentence."""
     original, finished = _original(tmp_path)

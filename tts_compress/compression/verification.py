@@ -148,7 +148,8 @@ def _run(session: onnxruntime.InferenceSession, feeds: Feeds, spec: str) -> dict
 
 
 def _is_real(value: object) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind == "f"
+    """Return True for real numbers, and samples of 16 bits."""
+    return isinstance(value, np.ndarray) and (value.dtype.kind == "f" or value.dtype == np.int16)
 
 
 def _kind(value: Any) -> str:
@@ -164,7 +165,7 @@ def _difference(before: Any, after: Any) -> str | None:
         return None
     if not np.isfinite(after).all():
         return "has values that are not finite, the original's has none"
-    peaks = [float(np.abs(values).max(initial=0.0)) for values in (before, after)]
+    peaks = [float(np.abs(v.astype(np.float64)).max(initial=0.0)) for v in (before, after)]
     if peaks[0] > 0 and peaks[1] <= _SILENT * peaks[0]:
         return f"is silent: its largest value is {peaks[1]:.2g}, the original's {peaks[0]:.2g}"
     return None
