@@ -16,6 +16,7 @@ def test_without_recordings_there_is_nothing_to_do(
     assert not (tmp_path / "qat.json").exists()
 
 
+@pytest.mark.filterwarnings("ignore:.* dB signal-to-noise")  # why it is trained
 @pytest.mark.slow
 def test_training_is_compared_with_what_it_began_from(assets: Path, tmp_path: Path) -> None:
     stem = tmp_path / "report" / "qat"
