@@ -1,7 +1,6 @@
 """Any ONNX graph, calibrated on arrays: every scheme, odd operators, errors, the command line."""
 
 import shutil
-import zipfile
 from collections.abc import Callable
 from dataclasses import asdict
 from functools import partial
@@ -17,13 +16,12 @@ from onnx import numpy_helper
 from tests.graphs import Values, make_body, make_model, make_node
 from tests.measures import snr_db
 from tts_compress.cli import main
-from tts_compress.compression import compress, is_feeds
+from tts_compress.compression import compress
 from tts_compress.compression.sound import SpeechComparison, speech
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.errors import ModelError, QuantizationError, RecipeError
 from tts_compress.models import load, open_model
 from tts_compress.models.base import GraphModel, OnnxGraph
-from tts_compress.models.feeds import write_calls
 from tts_compress.onnx.quantize.convert import count_operators
 from tts_compress.onnx.quantize.prepare import optimize
 from tts_compress.onnx.session import open_session, run_session
@@ -127,22 +125,6 @@ def test_calls_of_a_program_are_those_of_a_file(vocoder: Path, feeds: Path) -> N
     assert of_calls.graph() == of_file.graph()
 
 
-def test_equal_calls_are_equal_files(tmp_path: Path) -> None:
-    """Their checksum is in the manifest, which the time of writing would change."""
-    with zipfile.ZipFile(write_calls([{"mel": _mel(9, 0)}] * 2, tmp_path / "a.npz")) as archive:
-        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-        assert archive.namelist() == ["0/mel.npy", "1/mel.npy"]
-
-
-@pytest.mark.slow
-def test_texts_of_a_program_take_the_place_of_a_set(tiny: GraphModel) -> None:
-    texts = (f"Text {number}." for number in range(70))
-    small: Any = compress(tiny, "int8-static", calibration=texts)
-    record = small.manifest.calibration
-    assert record is not None
-    assert (record.set, record.utterances) == ("texts", 64)
-
-
 @pytest.mark.parametrize(
     ("model", "values", "message"),
     [
@@ -161,21 +143,6 @@ def test_wrong_values_are_told(model: str, values: Any, message: str, vocoder: P
     spec = "demo" if model == "demo" else f"onnx:{vocoder}"
     with pytest.raises(RecipeError, match=message):
         compress(spec, "int8-static", calibration=values)
-
-
-def test_call_that_cannot_be_run_is_told_by_its_number(tmp_path: Path) -> None:
-    weights = {"table": np.ones((4, 16)), "w": np.ones((32, 16, 3))}
-    nodes = [
-        make_node("Gather", "table i", "rows"),
-        make_node("Transpose", "rows", "h", perm=[0, 2, 1]),
-        make_node("Conv", "h w", "a"),
-        make_node("Relu", "a", "y"),
-    ]
-    inputs: Values = {"i": (onnx.TensorProto.INT64, [1, "T"])}
-    onnx.save(make_model(nodes, inputs, {"y": None}, weights), tmp_path / "rows.onnx")
-    calls = [{"i": np.full((1, 9), index)} for index in (3, 4)]
-    with pytest.raises(ModelError, match="'the graph with calibration call 1' cannot be run"):
-        compress(f"onnx:{tmp_path / 'rows.onnx'}", "int8-static", calibration=calls)
 
 
 def test_a_quality_that_cannot_be_judged_is_refused_where_it_is_asked_for(vocoder: Path) -> None:
@@ -373,13 +340,6 @@ def test_branches_read_what_integers_made(form: str, tmp_path: Path) -> None:
         for path in (tmp_path / "g.onnx", tmp_path / "small" / "g.onnx")
     )
     assert snr_db(whole, small) > 20
-
-
-def test_a_file_of_arrays_is_known_by_the_end_of_its_name(tmp_path: Path) -> None:
-    assert is_feeds("feeds.npz")
-    assert is_feeds(tmp_path / "feeds.npz")
-    assert not is_feeds(tmp_path / "feeds.npz" / "texts.toml")
-    assert not is_feeds(None)
 
 
 def _with_weight_norm(graph: onnx.GraphProto) -> None:
