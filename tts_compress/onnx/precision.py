@@ -10,8 +10,8 @@ thousands of radians in seconds of speech, where half precision has steps of who
 would be left of the sine. Angles are `atan(a / b)` of two parts of a spectrum, which are so small
 where it is quiet that half precision makes them 0 / 0. Vocoders with a sine source have both.
 
-Of a logarithm small values are worth as much as large ones: an integer's step, or what rounded
-weights of a Fourier transform let through of loud bands, is louder than the quiet ones. Encoders of
+Small values count as much as large ones in a logarithm: an integer's step, or what rounded weights
+of a Fourier transform let through of loud bands, is louder than the quiet ones. Encoders of
 speakers and recognizers begin with spectra whose logarithm is taken.
 """
 

@@ -370,9 +370,10 @@ def convert(conversion: Conversion) -> onnx.ModelProto:
 
 
 def _share_weights(graph: Graph) -> None:
-    """Store weights that are equal once, such as codes of a weight that several layers share.
+    """Store weights once that are equal, or each other's transposes.
 
-    Or that are when turned: a language model's table of tokens is the weight of its last product.
+    Several layers may share a weight, and a language model's last product may multiply its table of
+    tokens.
     """
     first: dict[_Content, str] = {}
     shapes = {tuple(tensor.dims) for tensor in graph.initializers.values()}
