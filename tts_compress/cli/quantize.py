@@ -248,7 +248,7 @@ def _speed(model: Model, small: Model, quality: str, options: Namespace) -> floa
     except TTSCompressError as error:
         tell(f"the speed is not compared: {error}")
         return None
-    if ratio is not None and ratio < _WORTHWHILE and quality != "fast":
+    if ratio is not None and round(ratio, 2) < _WORTHWHILE and quality != "fast":
         tell(
             f"within quality {quality!r} no choice of formats is {_WORTHWHILE} times as fast as "
             f"the original; the best is {ratio:.2f} times: `--quality fast` is the recipe without "

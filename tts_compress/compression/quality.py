@@ -122,7 +122,7 @@ def choose(bench: Workbench, bound: float, job: Job) -> tuple[Conversion, Recipe
             stacklevel=6,  # the caller of `compress`
         )
     summary = (
-        f"{recipe.summary}; formats chosen on {comparison.texts} texts: distortion "
+        f"formats chosen by listening to {comparison.texts} texts: distortion "
         f"{damage.distortion:.2f} of {bound:.2g}, pauses {damage.floor_db:+.1f} dB"
     )
     return conversion, recipe.model_copy(update={"summary": summary})

@@ -54,6 +54,9 @@ _BEFORE_S, _MASKED_S = 0.06, 0.015
 """An onset hides what is less before it (backward masking: 5 to 20 ms); what is earlier than the
 first belongs to other sounds."""
 
+_EARLY_S = 0.005
+"""A candidate's sound may begin that much earlier: a level of the reference that late hides it."""
+
 _UNHEARD_DB = -48.0
 """Level relative to the speech that nobody hears shortly before a sound."""
 
@@ -128,10 +131,13 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
     Of two successive levels the softer counts: a click is none.
     """
     levels, after = _fine_levels(reference, candidate, rate, steps=2)
-    begin, end = (round(span / STEP_S) for span in (_BEFORE_S, _MASKED_S))
+    begin, end, early = (round(span / STEP_S) for span in (_BEFORE_S, _MASKED_S, _EARLY_S))
     if len(levels) <= begin:
         return []
-    before = np.lib.stride_tricks.sliding_window_view(levels, begin - end).max(axis=1)
+    before, hiding = (
+        np.lib.stride_tricks.sliding_window_view(levels, begin - end + later).max(axis=1)
+        for later in (0, early)
+    )
     loudest = np.minimum(after[:-1], after[1:])
     heard = np.lib.stride_tricks.sliding_window_view(loudest, begin - end - 1).max(axis=1)
     onsets = np.arange(begin, len(levels))
@@ -139,7 +145,7 @@ def added_onsets(reference: Wave, candidate: Wave, rate: int) -> Places:
     rising = (levels[onsets] >= _ONSET_DB) & (levels[onsets] >= quiet + _RISE_DB)
     # The first level that is so loud is the onset; later ones have it before them.
     first = rising & ~np.concatenate(([False], rising[:-1]))
-    rises = heard[onsets - begin] - np.maximum(quiet, _UNHEARD_DB)
+    rises = heard[onsets - begin] - np.maximum(hiding[onsets - begin], _UNHEARD_DB)
     return _places(rises[first], onsets[first] * STEP_S)
 
 
