@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.pairs import OTHER_SEEDS, Side, read_spoken
+from tts_compress.evaluation.pairs import OTHER_SEEDS, Side, noise_seed, read_spoken, suite_jobs
 from tts_compress.evaluation.store import Store, Synthesis
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.evaluation.suite import Suite
@@ -41,13 +41,24 @@ def speak(tiny_path: Path, tmp_path: Path, small_suite: Suite) -> Callable[[floa
     return speak_with
 
 
+def test_no_text_has_the_noise_of_another(tiny_path: Path, small_suite: Suite) -> None:
+    """Else all texts would be longer with the same seeds, and not independent."""
+    jobs = suite_jobs(open_subject(str(tiny_path), None), small_suite, 0, (0, 1))
+    (first, second), (third, fourth) = ([job.seed for job in part] for part in (jobs[:2], jobs[2:]))
+    assert second - first == fourth - third == 1
+    assert abs(third - first) > OTHER_SEEDS + len(small_suite.seeds)
+
+
 @pytest.mark.slow
 def test_other_seeds_of_a_voice_with_noise_are_its_other_renderings(
     speak: Callable[[float], _Spoken],
 ) -> None:
     spoken = speak(0.8)
     assert list(spoken) == ["reference", "other_seed"]
-    assert [piece.seed for piece in spoken["other_seed"]] == [OTHER_SEEDS, OTHER_SEEDS + 1] * 2
+    assert [piece.seed - OTHER_SEEDS for piece in spoken["other_seed"]] == [
+        noise_seed(piece.text, seed)
+        for piece, seed in zip(spoken["reference"], [0, 1] * 2, strict=True)
+    ]
     assert {piece.model for piece in spoken["other_seed"] + spoken["reference"]} == {
         spoken["reference"][0].model
     }
@@ -67,7 +78,7 @@ def test_a_voice_without_noise_is_rendered_again_with_slightly_other_weights(
     for first, second in zip(spoken["reference"], spoken["other_seed"], strict=True):
         assert first.model != second.model
         before, after = read_spoken(store, first), read_spoken(store, second)
-        assert np.array_equal(after.samples, other.synthesize(first.text, seed=0).samples)
+        assert np.array_equal(after.samples, other.synthesize(first.text, seed=first.seed).samples)
         noise = np.sum(np.square(before.samples - after.samples))
         assert 30.0 < 10.0 * np.log10(np.sum(np.square(before.samples)) / noise) < 110.0
 

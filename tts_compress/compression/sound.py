@@ -458,7 +458,8 @@ def _by_speakers(voice: GraphModel, texts: Sequence[str], seed: int) -> Say:
 
     def say(number: int) -> Audio:
         speaker = speakers[number * len(speakers) // len(texts)] if speakers else None
-        return voice.speaking_as(Speaking(speaker=speaker)).synthesize(texts[number], seed=seed)
+        speaking = voice.speaking_as(Speaking(speaker=speaker))
+        return speaking.synthesize(texts[number], seed=seed + number)  # texts share no noise
 
     return say
 

@@ -317,8 +317,8 @@ KINDS: Mapping[str, Kind] = {
     "burst": Kind(lambda both: both.alignment.range_change(louder=True), margin=8.0),
     # All ranges for 10 ms: 1.7 dB with INT8 of `quality="good"`, 4.6 dB half a millisecond late.
     "hole": Kind(_hole, margin=8.0),
-    # 38 texts of a trained voice: 2.1 dB with INT8 of `quality="good"`; 4.3 dB and more in recordings
-    # with an echo 30 ms before each sound, 20 dB softer.
+    # 38 texts of a trained voice: 2.1 dB with INT8 of `quality="good"`; 4.3 dB and more where
+    # recordings have an echo 30 ms before each sound, 20 dB softer.
     "onset": Kind(partial(_added, faults.added_onsets, 0.0), margin=4.0),
     # 24 texts of each: 0.6 dB with INT8 of `quality="good"`; 1.3 to 4.6 where formants are 12 %
     # higher for 0.3 s, 2.2 to 7.1 where that is whispered.
