@@ -4,6 +4,7 @@ Averages over utterances do not show it: each kind has a size at the worst momen
 from which on it is heard as a fault.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -43,6 +44,9 @@ and 23 cents where all is late by part of a frame."""
 _FLUTTER_S, _FLUTTER_DB = 0.035, 1.3
 """Time from one extreme of a flutter to the next, and its size that is hardly heard: up to 0.3 dB
 with INT8; 1.5 dB where all is late by part of a frame."""
+
+_ENOUGH = 40
+"""Frames from which on chance hardly moves their median: half a second of voice."""
 
 _SMOOTH_S = 0.06
 """Time over which levels are averaged: frames of two seeds differ from one to the next."""
@@ -202,7 +206,12 @@ def sway(values: Wave, times_s: Wave) -> tuple[float, float]:
     if not len(values):
         return 0.0, 0.0
     distances = np.abs(values - np.median(values))
-    return float(np.median(distances)), float(times_s[distances.argmax()])
+    return float(np.median(distances)) * _trust(values), float(times_s[distances.argmax()])
+
+
+def _trust(values: Wave) -> float:
+    """Return a factor for the median of values: that of few varies as the root of their number."""
+    return math.sqrt(min(1.0, len(values) / _ENOUGH))
 
 
 def _changes(alignment: Alignment) -> tuple[Wave, Wave]:
@@ -280,7 +289,9 @@ def _tremolo(both: Renderings) -> Size:
 def _pitch(both: Renderings) -> Size:
     """Return by how many cents the voice is higher or lower, from its first voiced moment on."""
     cents, times_s = both.cents
-    return (abs(float(np.median(cents))), float(times_s[0])) if len(cents) else (0.0, 0.0)
+    if not len(cents):
+        return 0.0, 0.0
+    return abs(float(np.median(cents))) * _trust(cents), float(times_s[0])
 
 
 def _vibrato(both: Renderings) -> Size:

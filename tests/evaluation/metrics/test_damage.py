@@ -35,7 +35,7 @@ from tests.evaluation.metrics.planted import (
 from tts_compress import evaluate_audio, read_gates
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation import Evaluation, gate
-from tts_compress.evaluation.metrics.damage import MARGINS, Damage
+from tts_compress.evaluation.metrics.damage import MARGINS, Damage, chance_limit
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
@@ -322,6 +322,13 @@ def test_the_candidate_may_do_what_seeds_of_the_reference_do(spoken: dict[str, A
     assert report.damage.counts == {}
     assert report.damage.rate.other_seeds == len(few)
     assert report.damage.rate.p_worse == 1.0
+
+
+def test_the_worst_of_one_more_seed_is_rarely_damage() -> None:
+    """Also where tails are heavier than exponential."""
+    sizes = np.random.default_rng(0).lognormal(sigma=0.6, size=(2, 1000, 72))
+    worst = [after.max() > chance_limit(before) + 1.0 for before, after in zip(*sizes, strict=True)]
+    assert 0.01 < np.mean(worst) < 0.05
 
 
 def _swaying(seed: int, more_db: float = 0.0) -> list[dict[str, Audio]]:
