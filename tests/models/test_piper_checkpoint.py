@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pickle
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +18,7 @@ import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models import load
+from tts_compress.models.piper import _read
 
 if TYPE_CHECKING:
     from tts_compress.models.base import GraphModel
@@ -115,6 +119,23 @@ def test_hostile_pickle_is_not_executed(
     with pytest.raises(ModelError, match="not a checkpoint that is safe to read"):
         load(path)
     assert not (tmp_path / "executed").exists()
+
+
+@pytest.mark.parametrize("module", ["pathlib", "pathlib._local"])
+@pytest.mark.parametrize("name", ["PosixPath", "WindowsPath"])
+def test_paths_of_either_system_are_read(
+    write: Callable[[Any], Path], monkeypatch: pytest.MonkeyPatch, module: str, name: str
+) -> None:
+    """Python 3.13 names their module otherwise; those of Windows cannot be made elsewhere."""
+    path: Any = type(name, (), {"__module__": module})
+    path.__reduce__ = lambda _: (path, ("logs", "s1"))
+    held, saved = sys.modules.get(module, ModuleType(module)), io.BytesIO()
+    with monkeypatch.context() as context:
+        context.setitem(sys.modules, module, held)
+        context.setattr(held, name, path, raising=False)
+        torch.save({"hyper_parameters": {"dataset_dir": path()}}, saved)
+    parameters = _read(write(saved.getvalue()))["hyper_parameters"]
+    assert parameters["dataset_dir"].as_posix() == "logs/s1"
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])

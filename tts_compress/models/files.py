@@ -8,7 +8,7 @@ import re
 import warnings
 import zipfile
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from tts_compress import reading
@@ -85,6 +85,19 @@ def read_pickled(path: Path, **options: Any) -> Any:
         if tensor.numel() * tensor.element_size() > size:
             raise ValueError(f"a tensor of shape {list(tensor.shape)} is larger than the file")
     return content
+
+
+def path_classes() -> list[Any]:
+    """Return classes for the paths in a checkpoint, by the names that files give them.
+
+    A path of the other operating system cannot be made as such, so all become pure ones.
+    """
+    names: list[Any] = []
+    for module in ("pathlib", "pathlib._local"):  # the second in Python 3.13
+        for flavour in (PurePosixPath, PureWindowsPath):
+            names.append((flavour, f"{module}.{flavour.__name__}"))
+            names.append((flavour, f"{module}.{flavour.__name__.removeprefix('Pure')}"))
+    return names
 
 
 def _tensors(content: Any) -> "Iterator[Tensor]":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import pathlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from tts_compress.models.contract.piper_file import PiperFile
 from tts_compress.models.contract.reading import SHIPPED, Explained, Signature, explain
 from tts_compress.models.espeak import espeak
 from tts_compress.models.feeds import GraphInput
-from tts_compress.models.files import check_finite, read_pickled
+from tts_compress.models.files import check_finite, path_classes, read_pickled
 from tts_compress.models.onnx_model import Opened, artifact_graph
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import joined
@@ -250,9 +249,8 @@ def _read(path: Path) -> Mapping[str, Any]:
     with needing("torch"):
         import torch
     # Older checkpoints keep paths among their hyper-parameters; a path is harmless data.
-    allowed: list[Any] = [pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath]
     problem = f"'{path}' is not a checkpoint that is safe to read"
-    with model_errors(problem), torch.serialization.safe_globals(allowed):
+    with model_errors(problem), torch.serialization.safe_globals(path_classes()):
         checkpoint = read_pickled(path)
     if not isinstance(checkpoint, dict):
         raise ModelError(f"'{path}' holds a {type(checkpoint).__name__}, not a checkpoint")

@@ -8,19 +8,18 @@ file that is missing, damaged, or of something else.
 
 import hashlib
 import json
-import pathlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import count
 from mmap import ACCESS_COPY, mmap
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from tts_compress.errors import ModelError, model_errors
-from tts_compress.models.files import read_pickled
+from tts_compress.models.files import path_classes, read_pickled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +203,8 @@ def read_torch_file(path: Path) -> dict[str, Any]:
     """
     header = _first_bytes(path)[:2]
     unsafe = model_errors(f"'{path}' is no checkpoint that is safe to read")
-    with unsafe, torch.serialization.safe_globals(_harmless()):
+    classes = [(_Attributes, "utils.HParams"), *path_classes()]
+    with unsafe, torch.serialization.safe_globals(classes):
         if header in _MARKS and header != _ZIP:
             with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_COPY) as copy:
                 copy[: len(_ZIP)] = _ZIP
@@ -253,19 +253,6 @@ def _first_bytes(path: Path) -> bytes:
     return head
 
 
-def _harmless() -> list[Any]:
-    """Return the classes that settings may hold, by the names that files give them.
-
-    A path of the other operating system cannot be made as such, so all become pure ones.
-    """
-    names: list[Any] = [(_Attributes, "utils.HParams")]
-    for module in ("pathlib", "pathlib._local"):  # the second since Python 3.13
-        for flavour in (pathlib.PurePosixPath, pathlib.PureWindowsPath):
-            names.append((flavour, f"{module}.{flavour.__name__}"))
-            names.append((flavour, f"{module}.{flavour.__name__.removeprefix('Pure')}"))
-    return names
-
-
 def _plain(value: Any, name: str, counter: Iterator[int], depth: int = 0) -> Any:
     """Return settings and tensors as dictionaries, lists, strings and numbers."""
     if depth > _DEPTH or next(counter) > _ITEMS:
@@ -276,7 +263,7 @@ def _plain(value: Any, name: str, counter: Iterator[int], depth: int = 0) -> Any
         return {str(key): _plain(item, name, counter, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, name, counter, depth + 1) for item in value]
-    if isinstance(value, pathlib.PurePath):
+    if isinstance(value, PurePath):
         return value.as_posix()
     if value is None or isinstance(value, str | int | float | torch.Tensor):
         return value
