@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tts_compress.processes import Child, ChildEndedError
+from tts_compress.processes import Child, ChildEndedError, peak_bytes
 
 _CHILD = """
 import os, signal, sys
@@ -54,6 +54,13 @@ def test_the_end_of_a_child_tells_how(do: str, timeout_s: float, code: int, late
         child.ask({"do": do}, timeout_s)
     assert (ended.value.code, ended.value.late) == (code, late)
     child.close()
+
+
+def test_memory_is_unknown_on_a_system_without_its_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on Windows, where an evaluation ended with `No module named 'resource'`."""
+    assert peak_bytes() > 10_000_000
+    monkeypatch.setitem(sys.modules, "resource", None)
+    assert peak_bytes() == 0
 
 
 def test_a_child_ends_at_once_when_its_parent_is_killed(tmp_path: Path) -> None:

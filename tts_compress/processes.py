@@ -169,9 +169,11 @@ def end_with_parent() -> None:
 
 
 def peak_bytes() -> int:
-    """Return the largest resident memory of this process so far."""
-    import resource  # not on Windows
-
+    """Return the largest resident memory of this process so far; 0 where it cannot be asked for."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     # Bytes on macOS, kibibytes elsewhere; on Linux it begins with that of the process that started
     # this one.

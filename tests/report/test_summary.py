@@ -12,8 +12,9 @@ from rich.console import Console
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import render_html, summary_rows, summary_table
+from tts_compress.report.html import _draw_costs
 from tts_compress.report.markdown import render_markdown
-from tts_compress.report.summary import cautions, verdict
+from tts_compress.report.summary import cautions, notes, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -249,6 +250,19 @@ def test_first_sound_and_memory_stand_beside_size_and_speed(evaluation: Evaluati
     assert (figures.first_audio_ms, figures.first_audio_ratio) == (117.3, evaluation.latency.ratio)
     assert (figures.model_bytes, figures.memory_ratio) == (167_000_000, 316 / 167)
     assert evaluation.headline().first_audio_ratio is None
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_memory_that_was_not_measured_is_said_to_be(evaluation: Evaluation) -> None:
+    note = "Memory was not measured"
+    assert not any(note in remark for remark in notes(evaluation))
+    found = evaluation.model_copy(update={"memory": None})
+    assert any(note in remark for remark in notes(found))
+    assert note in render_html(found)
+    assert _draw_costs(found) is not None
+    assert "memory of its own" not in str(found)
+    assert found.headline().peak_bytes is None
+    assert Evaluation.model_validate_json(found.to_json()) == found
 
 
 @pytest.fixture

@@ -177,11 +177,11 @@ class Figures(Record):
     """Latency of the reference as a multiple of the candidate's."""
 
     speed_interval: tuple[float, float] | None
-    peak_bytes: int
-    """The most memory of a process with the candidate."""
+    peak_bytes: int | None
+    """The most memory of a process with the candidate; None where it was not measured."""
 
     model_bytes: int | None = None
-    """The candidate's own share of that; None in older reports of sweeps, as below."""
+    """The candidate's own share of that; None in older reports of sweeps, too, as below."""
 
     memory_ratio: float | None = None
     """The reference's own share over the candidate's."""
@@ -291,7 +291,7 @@ class Evaluation(Document):
     def headline(self) -> Figures:
         """Return the figures that stand for this evaluation beside others."""
         size, speed, wer = self.size, self.latency, self.wer
-        opinion, first = self.dnsmos_overall, self.first_audio
+        opinion, first, memory = self.dnsmos_overall, self.first_audio, self.memory
         if size is None:
             raise EvaluationError("a report of recordings has no size and no speed to compare")
         return Figures(
@@ -300,9 +300,9 @@ class Evaluation(Document):
             size_ratio=size.ratio,
             speed=speed.ratio,
             speed_interval=speed.interval,
-            peak_bytes=self.memory.candidate.peak_bytes,
-            model_bytes=self.memory.candidate.model_bytes,
-            memory_ratio=self.memory.ratio,
+            peak_bytes=memory and memory.candidate.peak_bytes,
+            model_bytes=memory and memory.candidate.model_bytes,
+            memory_ratio=memory and memory.ratio,
             first_audio_ms=first and first.candidate.p95_ms,
             first_audio_ratio=first and first.ratio,
             wer_reference=wer.reference,

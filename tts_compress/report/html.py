@@ -233,13 +233,14 @@ def _draw_costs(evaluation: Evaluation) -> Figure | None:
     if size is None:
         return None
     before, after = evaluation.latency.reference, evaluation.latency.candidate
-    memory = (evaluation.memory.reference.model_bytes, evaluation.memory.candidate.model_bytes)
+    memory = evaluation.memory
+    shares = memory and (memory.reference.model_bytes, memory.candidate.model_bytes)
     in_bytes, in_ms = formatting.bytes_of, formatting.milliseconds
     costs = [
         ("Size", size.reference_bytes, size.candidate_bytes, in_bytes),
         ("Latency, mean", before.mean_ms, after.mean_ms, in_ms),
         ("Latency, p95", before.p95_ms, after.p95_ms, in_ms),
-        ("Memory of the model", *memory, in_bytes),
+        ("Memory of the model", *(shares or (None, None)), in_bytes),
         (load_label(load), load.reference.open_ms, load.candidate.open_ms, in_ms),
     ]
     bars = [bar for bar in costs if _all_finite(bar[1], bar[2]) and bar[1] > 0]
@@ -373,5 +374,5 @@ _PLOTS: tuple[_Draw, ...] = (
 no markup, and another one for each figure."""
 
 
-def _all_finite(*values: float) -> bool:
-    return all(math.isfinite(value) for value in values)
+def _all_finite(*values: float | None) -> bool:
+    return all(map(formatting.is_finite, values))

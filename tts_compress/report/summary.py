@@ -86,8 +86,9 @@ def _cost(evaluation: Evaluation) -> str:
     else:
         speeds = {"no change": "of unchanged speed", formatting.MISSING: "of unknown speed"}
         words = speeds.get(speed.words, speed.change)
-    memory = formatting.times(evaluation.memory.ratio, "less", "more")
-    saved = "" if memory == formatting.MISSING else f", and takes {memory} memory of its own"
+    memory = evaluation.memory
+    less = formatting.times(memory and memory.ratio, "less", "more")
+    saved = "" if less == formatting.MISSING else f", and takes {less} memory of its own"
     return f"{sizes.get(size, size)} and {words}{saved}"
 
 
@@ -127,6 +128,8 @@ def notes(evaluation: Evaluation) -> list[str]:
     """Return what helps to read the numbers and is no reason for alarm; often nothing."""
     wer, floors = evaluation.wer, evaluation.floors
     remarks = []
+    if evaluation.size is not None and evaluation.memory is None:
+        remarks.append("Memory was not measured: this system could not be asked for it.")
     low, high = floors.recognizer.interval or (0.0, 0.0)
     if wer.trend in {"better", "worse"} and low <= wer.delta <= high:
         remarks.append(

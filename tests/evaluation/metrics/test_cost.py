@@ -96,6 +96,16 @@ def test_memory_that_grows_with_the_text_is_the_models_own() -> None:
     assert found.candidate.growth == ((5, 3_000), (9, 7_000))
 
 
+def test_memory_that_one_process_does_not_tell_is_not_compared() -> None:
+    told, silent = (
+        _timings([[1.0]]).model_copy(update={"fresh": (FreshProcess(peak_bytes=n),)})
+        for n in (9_000, 0)
+    )
+    memory = _metric("memory")
+    assert memory.compute(SimpleNamespace(timings=(told, told))).reference.peak_bytes == 9_000
+    assert memory.compute(SimpleNamespace(timings=(told, silent))) is None
+
+
 def test_the_real_time_factor_is_synthesis_over_audio() -> None:
     """Half a second for two seconds is 0.25."""
     timings = Timings(spent=((0.5, 0.1),), audio=((2.0, 0.0),))

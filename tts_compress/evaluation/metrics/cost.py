@@ -266,8 +266,10 @@ def _of_each(measure: Callable[[Timings], T], run: Run) -> Pair[T]:
     return Pair(reference=measure(reference), candidate=measure(candidate))
 
 
-def _memory(run: Run) -> MemoryComparison:
+def _memory(run: Run) -> MemoryComparison | None:
     before, after = (timings.fresh for timings in run.timings)
+    if not all(process.peak_bytes for process in (*before, *after)):  # as on Windows
+        return None
     reference, candidate = map(_own_memory, run.timings)
     shares = np.array(
         [[process.model_bytes for process in fresh] for fresh in (before, after)], float
@@ -436,6 +438,7 @@ METRICS = (
         name="memory",
         group="cost",
         result=MemoryComparison,
+        optional=True,
         compute=_memory,
         rows=_memory_rows,
         figures={
