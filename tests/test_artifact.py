@@ -259,6 +259,16 @@ def test_existing_directory_needs_force(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_mount_point_is_told_without_pathlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`Path.is_mount` raises on Windows in Python 3.11, so `--force` replaced nothing there."""
+    monkeypatch.setattr(Path, "is_mount", None)
+    _make(tmp_path / "out", "old")
+    _make(tmp_path / "out", force=True)
+    assert _content(tmp_path / "out") == "new"
+
+
 def test_empty_directory_needs_no_force(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     _make(tmp_path / "out")

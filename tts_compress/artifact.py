@@ -346,8 +346,8 @@ def _check_ours(target: Path, marker: str, *, force: bool) -> None:
     """Refuse what exists, unless it is an empty directory or may be replaced."""
     if not target.is_dir():
         raise ArtifactError(f"'{target}' exists and is not a directory; choose another output")
-    # `Path(".").is_mount()` is always true in Python 3.11.
-    if (is_here := target.absolute() == Path.cwd()) or target.is_mount():
+    # `Path.is_mount` is wrong about "." in Python 3.11, and not there on Windows before 3.12.
+    if (is_here := target.absolute() == Path.cwd()) or os.path.ismount(target):
         why = "the current directory" if is_here else "a mount point"
         raise ArtifactError(
             f"'{target}' is {why}, which cannot be replaced; choose a directory in it"

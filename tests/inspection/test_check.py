@@ -197,18 +197,35 @@ def test_coreml_takes_no_codes(compressed: Callable[[str], Path]) -> None:
     assert not any(name.endswith("Linear") for name in half.on_fallback)
 
 
+_MINE = """version = 1
+summary = "mine"
+evidence = "code"
+source = "its code"
+[releases]
+"2" = {}
+[operators]
+"ai.onnx" = ["Max"]
+"""
+
+
 def test_a_runtime_is_one_file(tmp_path: Path, open_graph: Callable[..., Any]) -> None:
     path = tmp_path / "mine.toml"
-    text = (
-        'version = 1\nsummary = "mine"\nevidence = "code"\nsource = "its code"\n'
-        '[releases]\n"2" = {}\n[operators]\n"ai.onnx" = ["Max"]\n'
-    )
-    path.write_text(text, encoding="utf-8")
+    path.write_text(_MINE, encoding="utf-8")
     assert check_runtime(open_graph(_GRAPHS["codes"]), str(path)).plays
     assert not check_runtime(open_graph(_GRAPHS["float"]), str(path)).plays
-    path.write_text(text + '[added]\n"3" = ["ai.onnx.Max"]\n', encoding="utf-8")
+    path.write_text(_MINE + '[added]\n"3" = ["ai.onnx.Max"]\n', encoding="utf-8")
     with pytest.raises(RecipeError, match="releases that are not listed"):
         find_runtimes(str(path))
+
+
+def test_a_runtimes_path_may_have_a_colon(tmp_path: Path, open_graph: Callable[..., Any]) -> None:
+    """As that of every drive on Windows has."""
+    path = tmp_path / "c:" / "mine.toml"
+    path.parent.mkdir()
+    path.write_text(_MINE, encoding="utf-8")
+    graph = open_graph(_GRAPHS["codes"])
+    found = [check_runtime(graph, f"{path}{release}") for release in ("", ":2", ":3")]
+    assert [verdict.unknown_release for verdict in found] == [None, None, "3"]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The order of the training examples."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -201,6 +202,16 @@ def test_checkpoint_of_another_training_is_refused(
         toy.train(task, TrainingRun(options=TrainingOptions(**toy.OPTIONS | few), folder=tmp_path))
     changed = run(tmp_path, **few, learning_rate=0.002, restart=True)
     assert toy.digest(changed) == toy.digest(run(None, **few, learning_rate=0.002))
+
+
+def test_a_checkpoint_is_written_out_by_a_handle_that_may_write(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Windows refuses to write out what was opened for reading."""
+    handles = list[bool]()
+    monkeypatch.setattr(os, "fsync", lambda handle: handles.append(os.write(handle, b"") == 0))
+    run(tmp_path, steps=5)
+    assert handles
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08\0\0\0\0\0\0\0{}      ", b"no tensors at all"])

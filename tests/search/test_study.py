@@ -1,5 +1,7 @@
 """Studies: what is in their storages that no search of ours put there, or another one did."""
 
+import errno
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,10 +99,23 @@ def test_searches_of_other_groups_or_formats_share_nothing(
     assert len({first, *others}) == 5
 
 
-@pytest.mark.parametrize("lock", ["study.log", "elsewhere"])
-def test_a_lock_that_a_killed_process_left_is_not_waited_for(tmp_path: Path, lock: str) -> None:
+@pytest.mark.parametrize("target", ["study.log", "elsewhere", None])
+def test_a_lock_that_a_killed_process_left_is_not_waited_for(
+    tmp_path: Path, target: str | None
+) -> None:
     """It was half a minute; for ever where the output was a relative path."""
-    (tmp_path / "study.log.lock").symlink_to(tmp_path / lock)
+    lock = tmp_path / "study.log.lock"
+    lock.touch() if target is None else lock.symlink_to(tmp_path / target)
+    assert _explore(tmp_path)
+
+
+def test_a_study_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On Windows few may make one."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "A required privilege is not held by the client")
+
+    monkeypatch.setattr(os, "symlink", refuse)
     assert _explore(tmp_path)
 
 

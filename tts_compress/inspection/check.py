@@ -114,7 +114,7 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
         name: A shipped runtime or a `.toml` file, and a release of it after a colon where the
             newest one is not meant. A release that is not listed counts as the listed one before.
     """
-    stem, _, wanted = name.partition(":")
+    stem, wanted = _split(name)
     path = data_file(_FOLDER, stem)
     file = read_config(path, RuntimeFile)
     if not file.releases:
@@ -122,6 +122,12 @@ def find_runtimes(name: str) -> list[RuntimeRelease]:
     releases = [_at_release(path, file, release) for release in file.releases]
     newest = _listed_release(stem, wanted, list(file.releases)) if wanted else releases[-1].release
     return sorted(releases, key=lambda runtime: runtime.release != newest)
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Return a runtime and its release; the colon in a path, as after a drive, begins none."""
+    stem, _, release = name.rpartition(":")
+    return (stem, release) if stem and not {"/", "\\"} & {*release} else (name, "")
 
 
 def _listed_release(name: str, wanted: str, listed: list[str]) -> str:
@@ -290,7 +296,7 @@ def check_runtime(model: Model, name: str) -> RuntimeVerdict:
     problems = list(_problems(needs, wanted, model.family))
     if wanted.release in playing and (refused := list(_refusals(model, wanted))):
         problems, playing = refused, set[str]()
-    asked = name.partition(":")[2]
+    asked = _split(name)[1]
     return RuntimeVerdict(
         runtime=wanted.name,
         release=wanted.release,

@@ -94,7 +94,7 @@ class Checkpoints:
         metadata = {name: json.dumps(value) for name, value in stated.items()}
         with atomic_file(self._path) as partial:
             save_file(tensors, partial, metadata)
-            with partial.open("rb") as file:
+            with partial.open("r+b") as file:  # Windows refuses to sync what cannot be written
                 os.fsync(file.fileno())
 
     def drop(self) -> None:

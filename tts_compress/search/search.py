@@ -207,7 +207,7 @@ def _storage(url: str | None, folder: Path) -> str | BaseStorage:
     if url is not None:
         return url
     from optuna.storages import JournalStorage
-    from optuna.storages.journal import JournalFileBackend
+    from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 
     path = folder / "study.log"
     if os.path.lexists(path):
@@ -216,7 +216,8 @@ def _storage(url: str | None, folder: Path) -> str | BaseStorage:
     path.with_name("study.log.lock").unlink(missing_ok=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the storage is marked as experimental in some versions
-        return JournalStorage(JournalFileBackend(str(path)))
+        # Its default is a link, which few may make on Windows.
+        return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
 
 
 RECIPE_NAME, VOICE = "recipe.toml", "voice"
