@@ -1,6 +1,7 @@
 """A search of a tiny voice, from the first trial to the recipe that makes the same bytes again."""
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,6 +66,20 @@ def test_words_that_nobody_hears_are_refused_at_once(
     arguments = ["search", str(tiny_path), "--output", str(tmp_path), "--recognizer", "none"]
     assert main(arguments) == 2
     assert "judges words, and suite 'en-quick' has recognizer 'none'" in capsys.readouterr().err
+
+
+def test_memory_that_cannot_be_measured_is_refused_at_once(
+    tiny_path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """On Windows all choices would have cost nothing."""
+    pytest.importorskip("optuna")
+    monkeypatch.setitem(sys.modules, "resource", None)
+    arguments = ["search", str(tiny_path), "--output", str(tmp_path), "--objective", "memory"]
+    assert main(arguments) == 2
+    assert "does not tell a process's memory; choose another" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 

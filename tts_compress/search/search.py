@@ -34,6 +34,7 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.folders import exclusive_folder
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
+from tts_compress.processes import peak_bytes
 from tts_compress.reading import MOST_TEXT_BYTES, check_file
 from tts_compress.recipes.recipe import Recipe
 from tts_compress.search.choices import (
@@ -238,6 +239,10 @@ def search(
         raise EvaluationError(
             f"a search judges words, and suite {suite.name!r} has recognizer 'none'; name one by "
             "--recognizer"
+        )
+    if options.objective == "memory" and not peak_bytes():
+        raise EvaluationError(
+            "this system does not tell a process's memory; choose another objective, such as size"
         )
     folder = Path(output)
     voice = single_graph(model)
