@@ -79,7 +79,7 @@ def test_memory_that_cannot_be_measured_is_refused_at_once(
     monkeypatch.setitem(sys.modules, "resource", None)
     arguments = ["search", str(tiny_path), "--output", str(tmp_path), "--objective", "memory"]
     assert main(arguments) == 2
-    assert "does not tell a process's memory; choose another" in capsys.readouterr().err
+    assert "memory cannot be measured on this system; choose another" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
 
 

@@ -129,7 +129,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     wer, floors = evaluation.wer, evaluation.floors
     remarks = []
     if evaluation.size is not None and evaluation.memory is None:
-        remarks.append("Memory was not measured: this system could not be asked for it.")
+        remarks.append("Memory was not measured: it cannot be on this system.")
     low, high = floors.recognizer.interval or (0.0, 0.0)
     if wer.trend in {"better", "worse"} and low <= wer.delta <= high:
         remarks.append(

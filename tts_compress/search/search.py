@@ -242,7 +242,7 @@ def search(
         )
     if options.objective == "memory" and not peak_bytes():
         raise EvaluationError(
-            "this system does not tell a process's memory; choose another objective, such as size"
+            "memory cannot be measured on this system; choose another objective, such as size"
         )
     folder = Path(output)
     voice = single_graph(model)
