@@ -1,17 +1,13 @@
 """Chromium without a window, for tests of pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 PATHS = [path for path in map(shutil.which, _NAMES) if path]

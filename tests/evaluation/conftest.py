@@ -1,14 +1,13 @@
 """Made-up models and a small suite."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType, ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +15,8 @@ import pytest
 from tests.told import Told
 from tts_compress.audio import Audio, read_wav
 from tts_compress.config import Card
-from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText
+from tts_compress.evaluation import Evaluation, EvaluationOptions, Suite, SuiteText
 from tts_compress.evaluation.store import Store
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from types import ModuleType
-
-    from tts_compress.evaluation import Evaluation
 
 _FAKE = Path(__file__).with_name("fake_worker.py")
 FAKE_COMMAND = (sys.executable, str(_FAKE))

@@ -1,10 +1,10 @@
 """The component that did the damage is found, with the work of an evaluation."""
 
-from __future__ import annotations
-
 from collections import deque
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -22,12 +22,7 @@ from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.store import Store
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.models.base import GraphModel
+from tts_compress.models.base import GraphModel
 
 _ALL = "signal.log_mel_distance_db"
 _SAME = "signal.same_timing_log_mel_distance_db"

@@ -1,9 +1,8 @@
 """Gates know direction and kind, never round, and fail on what is missing."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +16,6 @@ from tts_compress.evaluation import gate as judge
 from tts_compress.evaluation.intervals import paired_intervals
 from tts_compress.evaluation.metrics.damage import MARGINS
 from tts_compress.evaluation.metrics.signal import Health
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _DOCUMENT: dict[str, Any] = {
     "wer": {"interval": [-0.01, 0.05], "reference": 0.1},

@@ -1,14 +1,14 @@
 """Listening tests: what listeners of known ability show, the audio, and files that are wrong."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
 import math
 import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ import soundfile
 from tts_compress.audio import Audio, write_float_wav
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError, TTSCompressWarning
+from tts_compress.evaluation import Evaluation
 from tts_compress.evaluation.listening import (
     chance,
     detectable_share,
@@ -25,13 +26,7 @@ from tts_compress.evaluation.listening import (
 )
 from tts_compress.evaluation.page_audio import add_hiss, at_level, make_test
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-
-    from tts_compress.evaluation import Evaluation
-
-    Saved = Callable[..., Path]
+Saved = Callable[..., Path]
 
 _RUNS = 1000
 

@@ -1,9 +1,9 @@
 """A metric or a recognizer is one file, of this package or of another."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,14 +21,9 @@ from tts_compress.evaluation.metric import (
     compare_pairs,
     find_metrics,
 )
+from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.recognizers import open_recognizer, recognizer_names
 from tts_compress.report import render_html, render_markdown
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from tts_compress.evaluation.pairs import Run
 
 
 def _peaks(audios: Audios) -> tuple[float, float]:

@@ -1,9 +1,8 @@
 """Two torch modules beside each other: size, speed and error on the user's batches."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,9 +10,6 @@ from torch import Tensor, nn
 
 from tts_compress import EvaluationOptions, ModuleEvaluation, compress, evaluate
 from tts_compress.errors import EvaluationError, ModelError, RecipeError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _QUICK = EvaluationOptions(timing_runs=2)
 

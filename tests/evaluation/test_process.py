@@ -1,15 +1,15 @@
 """Conversations with worker processes, and how they end."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
 from multiprocessing import get_context
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -19,18 +19,11 @@ from tests.conftest import measure_no_cost
 from tests.evaluation.conftest import FAKE_COMMAND, load_fake
 from tts_compress.audio import audio_sha256, read_wav
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import EvaluationOptions, SuiteText, evaluate
+from tts_compress.evaluation import EvaluationOptions, Suite, SuiteText, evaluate
 from tts_compress.evaluation import worker as program
 from tts_compress.evaluation.process import Worker, _environment
 from tts_compress.models import load
 from tts_compress.models.base import ModelFiles
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
-    from types import ModuleType
-
-    from tts_compress.evaluation import Suite
 
 
 @pytest.fixture

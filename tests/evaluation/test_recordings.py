@@ -1,10 +1,9 @@
 """Audio that any program wrote is judged like that of two models, by its texts' names."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,12 +16,8 @@ from tts_compress.evaluation import evaluate, gate
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.recordings import read_lines
 from tts_compress.evaluation.suite import Suite, SuiteText
+from tts_compress.models.base import GraphModel
 from tts_compress.models.execution import Execution
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from tts_compress.models.base import GraphModel
 
 _TEXTS = ("Yes.", "Good day.", "Hello there.")
 _WORDS = {f"u{n:02d}": text for n, text in enumerate(_TEXTS)}

@@ -1,7 +1,5 @@
 """A whole evaluation of made-up models, in their own processes."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -10,10 +8,11 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 import soundfile
@@ -38,10 +37,6 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.evaluation.run import _other_origin, evaluate
 from tts_compress.evaluation.store import open_store
 from tts_compress.report.summary import cautions, verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import ModuleType
 
 
 def _without_timings(evaluation: Evaluation) -> dict[str, Any]:

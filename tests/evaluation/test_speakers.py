@@ -1,12 +1,12 @@
 """Voices of several speakers: texts go round them, both models alike, and the worst is named."""
 
-from __future__ import annotations
-
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -26,10 +26,6 @@ from tts_compress.models.base import Speaking
 from tts_compress.report import render_html
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import cautions, provenance, speaker_results, summary_rows
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _NAMES = ("anna", "ben", "cleo")
 

@@ -1,10 +1,10 @@
 """Synthesis does each piece once."""
 
-from __future__ import annotations
-
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,10 +19,6 @@ from tts_compress.evaluation.run import evaluate
 from tts_compress.evaluation.stages import read_timed, synthesize, time_pair
 from tts_compress.evaluation.store import Analyzer, Store, SynthesisJob
 from tts_compress.evaluation.subject import Subject, open_subject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _jobs(model: Subject) -> list[SynthesisJob]:

@@ -1,10 +1,9 @@
 """Files on disk are used only if they are whole and belong here."""
 
-from __future__ import annotations
-
 import json
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,10 +17,6 @@ from tts_compress.evaluation.store import (
     read_piece,
     write_piece,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _MODEL = "a" * 64
 _JOB = SynthesisJob(model=_MODEL, text="hi", seed=3)

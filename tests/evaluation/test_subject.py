@@ -1,8 +1,9 @@
 """A model of several languages takes a suite's texts for ones of the suite's language."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -13,14 +14,8 @@ from tts_compress.evaluation import EvaluationOptions, Suite, evaluate
 from tts_compress.evaluation.stages import synthesize
 from tts_compress.evaluation.store import Store, SynthesisJob
 from tts_compress.evaluation.subject import open_subject
+from tts_compress.families import Upstream
 from tts_compress.models.base import Prompt, Speaking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-    from types import ModuleType
-
-    from tts_compress.families import Upstream
 
 
 @pytest.fixture

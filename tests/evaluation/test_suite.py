@@ -1,11 +1,10 @@
 """Suites refuse what would make a result meaningless."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,10 +14,6 @@ from tts_compress.errors import EvaluationError, RecipeError
 from tts_compress.evaluation import EvaluationOptions, Suite, read_suite
 from tts_compress.evaluation.subject import open_subject
 from tts_compress.models.base import Prompt, Speaking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _SUITE = """
 version = 1
@@ -202,7 +197,7 @@ def test_only_a_model_that_speaks_by_prompts_gets_one(
 
         speaking = Speaking()
 
-        def speaking_as(self, _: Speaking) -> Deaf:
+        def speaking_as(self, _: Speaking) -> "Deaf":
             return self
 
         def __getattr__(self, name: str) -> Any:

@@ -1,16 +1,12 @@
 """Tiny seeded networks of the official packages, and what they are compressed and run with."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tts_compress.errors import ModelError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 @pytest.fixture(autouse=True)

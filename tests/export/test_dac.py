@@ -1,8 +1,8 @@
 """Codec decoders as graphs: three official forms, in every INT8 scheme."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +13,6 @@ from tts_compress.errors import ModelError
 torch = pytest.importorskip("torch")
 
 from tts_compress.export import OnnxDac, export_dac, feeds_writer  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _BOUNDS_DB = {"int8-weight-only": 33, "int8-dynamic": 29, "int8-static": 21, "int8": 27}
 """3 dB below what was measured."""

@@ -1,8 +1,8 @@
 """F5-TTS as graphs: called in a loop they are the official sampler."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -14,10 +14,6 @@ torch = pytest.importorskip("torch")
 from tts_compress.export import F5GraphOptions, OnnxModule, export_f5  # noqa: E402
 from tts_compress.export.f5 import F5_GRAPHS  # noqa: E402
 from tts_compress.export.f5_step import schedule  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _MEL = {
     "n_fft": 1024,

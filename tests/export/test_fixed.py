@@ -1,10 +1,9 @@
 """Voices in fixed sizes say what the voice says at every length; what cannot be fixed is named."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,9 +25,6 @@ from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.stages import single_stage
 from tts_compress.recipes.formats import Weights
 from tts_compress.recipes.recipe import Rule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _SOUND = Path("fixed", "sound-64.onnx")
 _TEXTS = ("Hi.", "The quick brown fox jumps over the lazy dog, and then it runs away.")

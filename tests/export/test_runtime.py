@@ -1,10 +1,9 @@
 """A graph behind a module's call."""
 
-from __future__ import annotations
-
 import copy
 import pickle
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,9 +13,6 @@ torch = pytest.importorskip("torch")
 
 from tts_compress.export import OnnxDac, OnnxModule  # noqa: E402
 from tts_compress.export.graphs import write_graph  # noqa: E402
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 class Pair(torch.nn.Module):  # type: ignore[name-defined, misc]

@@ -1,9 +1,9 @@
 """From a module to a file: copies that share tensors, names, free axes, errors."""
 
-from __future__ import annotations
-
 import threading
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
@@ -13,10 +13,6 @@ from tts_compress.errors import ArtifactError, ModelError
 torch = pytest.importorskip("torch")
 
 from tts_compress.export.graphs import OPSET, copy_shell, write_graph  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _write(module: Any, path: Path) -> Path:

@@ -1,9 +1,9 @@
 """Vocos as a graph: the official audio, in the official object, in every INT8 scheme."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +15,6 @@ from tts_compress.errors import ModelError
 torch = pytest.importorskip("torch")
 
 from tts_compress.export import OnnxVocos, export_vocos, feeds_writer  # noqa: E402
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _BOUNDS_DB = {"int8-weight-only": 21, "int8-dynamic": 18, "int8-static": 17, "int8": 18}
 """3 dB below what was measured; seeded phases are as sensitive as can be."""

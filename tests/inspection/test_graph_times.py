@@ -1,13 +1,11 @@
 """Shares of the time of a voice in onnxruntime, and how the command shows them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter, process_time
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,12 +18,8 @@ from tts_compress.errors import ModelError
 from tts_compress.inspection import components
 from tts_compress.inspection.components import speed_ratio, time_shares
 from tts_compress.models import load, open_model
-from tts_compress.models.base import Model
+from tts_compress.models.base import GraphModel, Model
 from tts_compress.onnx.session import Feeds, _by_operator, group_of
-
-if TYPE_CHECKING:
-    from tts_compress.models.base import GraphModel
-
 
 _NAMES = ("enc_p", "dp", "flow", "dec")
 

@@ -1,7 +1,5 @@
 """Training checkpoints: the official layout is understood, anything else is not executed."""
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -11,17 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError
 from tts_compress.models import load
+from tts_compress.models.base import GraphModel
 from tts_compress.models.piper import _read
-
-if TYPE_CHECKING:
-    from tts_compress.models.base import GraphModel
 
 torch = pytest.importorskip("torch")
 

@@ -1,8 +1,6 @@
 """A stream of values in constant memory, the ranges made of it, and their scales."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +14,7 @@ from tts_compress.numerics.ranges import Affine, Histogram, choose_range
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration
 
-if TYPE_CHECKING:
-    Values: TypeAlias = npt.NDArray[np.float32]
+Values: TypeAlias = npt.NDArray[np.float32]
 
 
 _streams = st.lists(

@@ -1,8 +1,6 @@
 """Rounding weights, against torch's own quantizers; no two neighbours can overflow 16 bits."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +17,7 @@ from tts_compress.numerics.weights import (
     round_weight,
 )
 
-if TYPE_CHECKING:
-    Weight = npt.NDArray[np.float32]
+Weight = npt.NDArray[np.float32]
 
 
 _weights = arrays(

@@ -1,9 +1,9 @@
 """A voice that makes its sound in chunks within its graph says the same, and takes less memory."""
 
-from __future__ import annotations
-
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,10 +19,6 @@ from tts_compress.onnx import chunks
 from tts_compress.onnx.chunks import in_chunks, joined
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.onnx.session import open_session
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _REACH = 9
 """Samples on either side that the last layer of a small graph reads."""

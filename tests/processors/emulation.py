@@ -5,8 +5,6 @@ copy of it that is told of fewer runs the older one's kernels, natively. All els
 qemu. Time cannot be measured on either. What they need is made once, in `.emulation`.
 """
 
-from __future__ import annotations
-
 import fcntl
 import importlib.util
 import os
@@ -15,16 +13,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tests.processors.packages import NotAvailableError, run_tool, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
 
 ROOT = Path(__file__).parents[2]
 _CACHE = ROOT / ".emulation"

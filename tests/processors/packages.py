@@ -4,17 +4,12 @@
 machine's packages nor the architectures it knows change.
 """
 
-from __future__ import annotations
-
 import platform
 import shutil
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _KEYRINGS = Path("/usr/share/keyrings")
 _HOST = {"x86_64": "amd64", "aarch64": "arm64"}

@@ -1,20 +1,16 @@
 """Graphs played with the same inputs on several processors, and how near to FP32 they are there."""
 
-from __future__ import annotations
-
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from tests.processors.emulation import Processor
-    from tts_compress.onnx.session import Feeds
+from tests.processors.emulation import Processor
+from tts_compress.onnx.session import Feeds
 
 FP32 = "fp32"
 """The name of the graph that the others are compared with."""

@@ -1,10 +1,10 @@
 """The embedded voice in every kind of arithmetic: one artifact plays as near to FP32 everywhere."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.measures import snr_db
@@ -23,11 +23,6 @@ from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
 from tts_compress.recipes.recipe import find_recipe
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    import onnx
 
 pytestmark = pytest.mark.processors
 

@@ -1,8 +1,7 @@
 """A bare graph, a small vocoder: every scheme is as near to FP32 on every processor."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +13,6 @@ from tests.processors.stage import FP32, Stage, frame_snr_db, least_db
 from tts_compress.compression import compress
 from tts_compress.recipes.formats import find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.processors
 

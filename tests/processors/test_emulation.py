@@ -1,9 +1,8 @@
 """The other processors are what they are called, or the other tests would prove nothing."""
 
-from __future__ import annotations
-
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +13,6 @@ from tests.processors.emulation import NATIVE, Processor, open_processor
 from tests.processors.packages import NotAvailableError
 from tests.processors.stage import Stage
 from tts_compress.environment import describe_processor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.processors
 

@@ -1,18 +1,14 @@
 """A voice in stages says what the whole says, bit for bit, on processors of other kernels, too."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.processors.emulation import NATIVE, Processor
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.processors
 

@@ -1,13 +1,8 @@
 """The ordinary tests that multiply in integers, run on x86 without AVX512."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
 import pytest
 
-if TYPE_CHECKING:
-    from tests.processors.emulation import Processor
+from tests.processors.emulation import Processor
 
 pytestmark = pytest.mark.processors
 

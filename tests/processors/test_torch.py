@@ -1,9 +1,7 @@
 """A module compressed in torch: what was saved here is as near to FP32 without AVX512."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,9 +10,6 @@ from tests.measures import snr_db
 from tests.processors.emulation import NATIVE, Processor
 from tests.processors.torch_player import CHANNELS, Stack
 from tts_compress import compress, save_module
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.processors
 

@@ -1,9 +1,9 @@
 """A realistic evaluation, of a small voice and its int8 version on 24 utterances; an artifact."""
 
-from __future__ import annotations
-
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +17,6 @@ from tts_compress.evaluation.metrics import cost, error_rates
 from tts_compress.evaluation.metrics.pacing import Duration
 from tts_compress.evaluation.metrics.signal import Health, MeanAndTail, Signal
 from tts_compress.evaluation.page_audio import encode_opus
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 _TEXTS = (
     "The quick brown fox jumps over the lazy dog.",

@@ -1,16 +1,12 @@
 """A stand-in for a hub: the requests that `huggingface_hub` makes to publish a few files."""
 
-from __future__ import annotations
-
 import base64
 import json
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, ClassVar
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from typing import Any, ClassVar
 
 
 class Hub:

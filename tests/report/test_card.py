@@ -1,15 +1,14 @@
 """The card of an artifact, with and without figures."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -18,10 +17,6 @@ from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, sha256
 from tts_compress.cli import main
 from tts_compress.evaluation import read_report
 from tts_compress.report.card import CardFacts, render_card
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
 
 _SHIPPED = Path(__file__).parents[2] / "eval" / "reports" / "demo-int8.json"
 

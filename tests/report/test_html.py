@@ -1,7 +1,5 @@
 """The page."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
@@ -9,25 +7,22 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import partial
 from html.parser import HTMLParser
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
 import soundfile
 
 from tts_compress.errors import MissingExtraError
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import html, render_html, render_markdown, summary, summary_rows
 from tts_compress.report.pages import draw_svg
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.evaluation.result import Evaluation
-
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 HOSTILE = "<script>alert(1)</script>\"' onload=x <img src=//x> {{ 7*7 }} </style> \u202egnp.exe"
 SHOWN = HOSTILE.replace("\u202e", "")

@@ -1,11 +1,10 @@
 """The page of a listening test, and the command that reads what it saves."""
 
-from __future__ import annotations
-
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +12,11 @@ import pytest
 from tests.browser import PATHS, Browser
 from tts_compress.audio import Audio, write_float_wav
 from tts_compress.cli import main
+from tts_compress.evaluation.listening import ListeningTest
 from tts_compress.evaluation.page_audio import make_test
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import write_report
 from tts_compress.report.pages import render_listening_page
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from tts_compress.evaluation.listening import ListeningTest
-    from tts_compress.evaluation.result import Evaluation
 
 _SECRETS = ("reference", "candidate", "catch", "damaged")
 _needs_chromium = pytest.mark.skipif(not PATHS, reason="Chromium is not installed")

@@ -1,9 +1,8 @@
 """The report as Markdown."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +10,7 @@ from markdown_it import MarkdownIt
 
 from tts_compress.evaluation import Gate, Gates, Verdict, read_gates
 from tts_compress.evaluation import gate as judge
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import summary, summary_rows
 from tts_compress.report.markdown import (
     annotation_lines,
@@ -22,12 +22,7 @@ from tts_compress.report.markdown import (
     result_line,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.evaluation.result import Evaluation
-
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 
 HOSTILE = "<script>alert(1)</script> | `x` **b** [l](javascript:a) ![i](j) $m$ \\| &amp; \n\n# h"

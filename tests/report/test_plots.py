@@ -1,11 +1,10 @@
 """The pictures of the page."""
 
-from __future__ import annotations
-
 import json
 import math
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -15,10 +14,7 @@ from tts_compress.report import html, render_html, render_markdown
 from tts_compress.report.pages import draw_svg
 from tts_compress.report.summary import terms
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 
 def drawn(draw: Callable[[Evaluation], Any], evaluation: Evaluation) -> str:

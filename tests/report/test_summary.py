@@ -1,14 +1,14 @@
 """The few numbers everybody wants."""
 
-from __future__ import annotations
-
 import json
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from rich.console import Console
 
+from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import render_html, summary_rows, summary_table
@@ -16,12 +16,7 @@ from tts_compress.report.html import _draw_costs
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import cautions, notes, verdict
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.evaluation.metric import Row
-
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 
 def rows(evaluation: Evaluation) -> dict[str, Row]:

@@ -1,21 +1,16 @@
 """The meaning of the numbers, in sentences."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tts_compress.evaluation.metrics.signal import distance_judgement
+from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import summary
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tts_compress.evaluation.result import Evaluation
-
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Reports on disk and back."""
 
-from __future__ import annotations
-
 import base64
 import inspect
 import io
@@ -10,7 +8,7 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,8 +25,7 @@ from tts_compress.evaluation.result import Evaluation
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 
-if TYPE_CHECKING:
-    Altered = Callable[[dict[str, Any]], Evaluation]
+Altered = Callable[[dict[str, Any]], Evaluation]
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False)

@@ -1,11 +1,10 @@
 """The npm package: it installs from its tarball, and speaks in Node what is spoken here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,9 +15,6 @@ from tests.models.contract.conftest import make_kitten, make_kokoro  # noqa: F40
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
 from tts_compress.models.base import Speaking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 pytestmark = pytest.mark.slow
 

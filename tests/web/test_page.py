@@ -1,14 +1,13 @@
 """The browser's example: it builds, speaks both voices, and says what is wrong."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,9 +18,6 @@ from tests.models.contract.conftest import make_kokoro  # noqa: F401 -- a fixtur
 from tts_compress import compress, load
 from tts_compress.export.stream import export_stream
 from tts_compress.models.base import Speaking
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 pytestmark = pytest.mark.slow
 

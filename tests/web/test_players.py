@@ -3,9 +3,7 @@
 `make test-web` installs onnxruntime-web.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,9 +12,6 @@ from benchmarks.web.plan import REFERENCE, Plan, write_plan
 from benchmarks.web.players import Played, play, what_is_missing
 from tts_compress.inspection.check import check_runtime
 from tts_compress.models import open_model
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 pytestmark = pytest.mark.slow
 

@@ -1,19 +1,15 @@
 """A compressed Piper voice in sherpa-onnx, prepared as the documentation says."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tts_compress.inspection.check import check_runtime
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _PAGE = Path(__file__).parents[2] / "docs" / "runtimes.md"
 _TEXT = "Please call Stella."

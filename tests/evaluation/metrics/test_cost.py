@@ -1,10 +1,10 @@
 """Latency and memory; never absolute times."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +17,6 @@ from tts_compress.evaluation.metric import find_metrics
 from tts_compress.evaluation.metrics.cost import METRICS, compare_timings, real_time_factor
 from tts_compress.evaluation.stages import FreshProcess, Timings, choose_texts, time_models
 from tts_compress.models.execution import Execution
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 def _timings(seconds: list[list[float]]) -> Timings:

@@ -1,11 +1,9 @@
 """Distortion beyond what the reference's own renderings differ by."""
 
-from __future__ import annotations
-
 import io
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -17,9 +15,6 @@ from tts_compress.evaluation.metric import Audios
 from tts_compress.evaluation.metrics import distortion
 from tts_compress.evaluation.metrics.distortion import Distortion
 from tts_compress.numerics.spectra import Distances, mu_law, observe
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _RATE = 16_000
 

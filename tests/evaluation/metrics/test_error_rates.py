@@ -1,8 +1,6 @@
 """Error rates, against hand-computed cases and a plain edit distance."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,9 +8,6 @@ from hypothesis import strategies as st
 
 from tts_compress.errors import EvaluationError
 from tts_compress.evaluation.metrics.error_rates import count_edits, summarize_edits
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WORDS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=7).map(" ".join)
 _MAYBE = st.one_of(st.just(""), _WORDS)

@@ -1,11 +1,11 @@
 """Language models score the same tokens, one process after the other, and nothing twice."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,17 +20,11 @@ from tts_compress.evaluation.metrics.teacher_forcing import (
     compare_language_models,
 )
 from tts_compress.evaluation.pairs import Run
-from tts_compress.evaluation.store import read_tokens, write_array, write_tokens
+from tts_compress.evaluation.store import Store, read_tokens, write_array, write_tokens
 from tts_compress.evaluation.subject import Subject
 from tts_compress.models.base import Tokens
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from tts_compress.evaluation.store import Store
-
-    Pair = tuple[Subject, Subject]
+Pair = tuple[Subject, Subject]
 
 
 def _compare(

@@ -1,18 +1,13 @@
 """Two tiny Whispers, and two sounds."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from tests.evaluation import tiny_whisper
 from tts_compress.audio import Audio
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 _KNOWN = ("all", "only")
 """Languages of the two Whispers."""

@@ -1,14 +1,12 @@
 """Promises of every recognizer, on models of random weights where none is in its package."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -27,9 +25,6 @@ from tts_compress.evaluation.recognizers import (
     open_recognizer,
 )
 from tts_compress.models import load
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

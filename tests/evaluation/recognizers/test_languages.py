@@ -1,11 +1,11 @@
 """A suite, a voice and a recognizer have one language, or the user insists."""
 
-from __future__ import annotations
-
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +22,6 @@ from tts_compress.evaluation import (
 from tts_compress.models import load
 from tts_compress.models.speakers import primary_language
 from tts_compress.report import write_report
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Voices that speak chunk by chunk say what the whole says, and those that cannot are named."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from runpy import run_path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,9 +18,6 @@ from tts_compress.errors import ModelError
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
 from tts_compress.models.streaming import Pace, chunk_ends
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
 _PLAYER = Path(__file__).parents[3] / "examples" / "stream" / "play.py"

@@ -1,8 +1,6 @@
 """Convolutions in integers whose ranges are by channel, against arithmetic in float64."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,9 +23,6 @@ from tts_compress.onnx.quantize.convert import (
 )
 from tts_compress.onnx.quantize.prepare import open_optimized
 from tts_compress.progress import Silent
-
-if TYPE_CHECKING:
-    pass
 
 _LOUDNESS = np.logspace(-2, 0, 18).astype(np.float32)
 """Loudness of each channel of the input."""

@@ -1,8 +1,6 @@
 """Blocks whose branch is multiplied by one trained number: x + g · f(x)."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -14,9 +12,6 @@ from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.onnx.quantize.convert import convert
-
-if TYPE_CHECKING:
-    pass
 
 
 def _network(*, constant_first: bool) -> onnx.ModelProto:

@@ -1,9 +1,8 @@
 """Codes of 8 and 12 bits that GPTQ chooses, against the same graph rounded to nearest."""
 
-from __future__ import annotations
-
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -31,9 +30,6 @@ from tts_compress.onnx.weight_codes import Chosen, WholeCodes
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Calibration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 _WEIGHTS = {"first": (24, 17, 3), "second": (32, 24, 4), "up": (32, 20, 8), "matrix": (20, 24)}
 _CASES: dict[str, tuple[str, str, set[str]]] = {

@@ -1,9 +1,7 @@
 """Converted graphs compute nearly the same, and hold exactly what was promised."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -26,8 +24,7 @@ from tts_compress.onnx.session import Feeds
 from tts_compress.recipes.formats import Observer
 from tts_compress.recipes.recipe import Calibration, find_recipe
 
-if TYPE_CHECKING:
-    Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
+Decided = Callable[..., tuple[onnx.ModelProto, list[Decision]]]
 
 _STATIC = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
 _WAYS: dict[str, tuple[list[dict[str, Any]], float]] = {

@@ -1,10 +1,8 @@
 """The rule that decides about each operator."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,8 +18,7 @@ from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.recipes.formats import Activations, Algorithm, Weights
 from tts_compress.recipes.recipe import Calibration, Recipe, Rule, find_recipe
 
-if TYPE_CHECKING:
-    Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
+Decided = Callable[..., tuple[onnx.ModelProto, list[Any]]]
 
 
 def _conversion(graph: onnx.ModelProto, decisions: list[Any]) -> Conversion:

@@ -1,8 +1,6 @@
 """Weights in four bits, against the same graph in FP32 with the weights they stand for."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,9 +18,6 @@ from tts_compress.onnx.quantize.decisions import count_decisions, decide
 from tts_compress.onnx.quantize.prepare import prepare
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.recipe import Recipe
-
-if TYPE_CHECKING:
-    pass
 
 _SHAPES = {
     "first": (32, 16, 3),

@@ -1,11 +1,9 @@
 """A compressed layer is one class that registers itself."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import pytest
 import torch
@@ -19,9 +17,7 @@ from tts_compress.torch.convert import convert
 from tts_compress.torch.layers import base
 from tts_compress.torch.layers.base import CompressedLayer, FloatLayer, register_layer, walk_layers
 from tts_compress.torch.layers.checkpoint import restore_root, write_root
-
-if TYPE_CHECKING:
-    from tts_compress.torch.layers.geometry import Geometry
+from tts_compress.torch.layers.geometry import Geometry
 
 
 def _register_table() -> None:

@@ -1,7 +1,5 @@
 """Trees of modules in a file: what comes back, in how much memory, and what is refused."""
 
-from __future__ import annotations
-
 import copy
 import json
 import stat
@@ -10,7 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -22,12 +20,9 @@ from torch.nn.utils import parametrizations
 from tts_compress import compress, load_module, save_module
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.progress import Silent
-from tts_compress.recipes.recipe import find_recipe
+from tts_compress.recipes.recipe import Recipe, find_recipe
 from tts_compress.torch.convert import Converted, convert
 from tts_compress.torch.layers.checkpoint import TensorFile, restore_root, stored_bytes, write_root
-
-if TYPE_CHECKING:
-    from tts_compress.recipes.recipe import Recipe
 
 safetensors = pytest.importorskip("safetensors.torch")
 
