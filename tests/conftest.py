@@ -294,9 +294,7 @@ def quick_recipe(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Pa
 
 @pytest.fixture(scope="session")
 def compressed(
-    made_once: Callable[..., Path],
-    tiny: GraphModel,
-    quick_recipe: Callable[[str], Path],
+    made_once: Callable[..., Path], tiny: GraphModel, quick_recipe: Callable[[str], Path]
 ) -> Callable[[str], Path]:
     """Return a function that makes the tiny voice's artifact of a scheme, made once."""
 

@@ -204,8 +204,7 @@ def test_the_steps_on_the_demo_voice(action: dict[str, Any], tmp_path: Path) -> 
     comment = (tmp_path / runner.outputs["comment"]).read_text(encoding="utf-8")
     # The size and the two that are not judged; speed and first sound as the machine happens to be.
     assert re.fullmatch(
-        r"## tts-compress-out/model \(bf16\): [345] of 9 gates failed",
-        comment.splitlines()[0],
+        r"## tts-compress-out/model \(bf16\): [345] of 9 gates failed", comment.splitlines()[0]
     )
     assert comment.count("nothing was judged: too little was measured for an interval") == 2
     assert runner.summary.read_text(encoding="utf-8") == f"# Another step\n{comment}"

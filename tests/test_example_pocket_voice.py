@@ -112,9 +112,7 @@ def test_the_tokenizer_reads_words_and_phonemes_alike(work: Path) -> None:
         assert tokenizer.encode(phonemes).ids == read.ids
 
 
-def test_the_suite_holds_the_sentences_that_were_held_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_suite_holds_the_sentences_that_were_held_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(_EXAMPLES))
     texts = import_module("pocket_voice.texts")
     drawn = texts.sentences(4060)

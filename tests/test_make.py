@@ -53,11 +53,7 @@ def _output(call: list[str]) -> str:
 
 @pytest.mark.parametrize(
     "model",
-    [
-        "f5-tts:DIR?nfe_step=16&cfg_strength=2",
-        "it's my voices; a/voice.onnx",
-        'a "voice".onnx',
-    ],
+    ["f5-tts:DIR?nfe_step=16&cfg_strength=2", "it's my voices; a/voice.onnx", 'a "voice".onnx'],
 )
 def test_a_model_reaches_the_commands_as_it_was_given(model: str, tmp_path: Path) -> None:
     """`&` sent half of the command to the background, a space made two models of one."""

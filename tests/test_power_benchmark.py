@@ -224,10 +224,7 @@ def test_errors_that_cannot_be_read_are_bad_input(
 
 @pytest.mark.parametrize(
     ("content", "problem"),
-    [
-        ("{", "holds no word errors"),
-        ('{"words": [3, 4]}', "reference: Field required"),
-    ],
+    [("{", "holds no word errors"), ('{"words": [3, 4]}', "reference: Field required")],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, content: str, problem: str) -> None:
     path = tmp_path / "errors.json"

@@ -7,15 +7,7 @@ import pytest
 
 from benchmarks.power.simulate import ALARMS
 from benchmarks.sound.__main__ import main
-from benchmarks.sound.analysis import (
-    DISTORTION,
-    SHIPPED,
-    Plan,
-    Rows,
-    Values,
-    analyse,
-    read_values,
-)
+from benchmarks.sound.analysis import DISTORTION, SHIPPED, Plan, Rows, Values, analyse, read_values
 from benchmarks.sound.measure import measure_voice
 from benchmarks.sound.plant import NAMES, plant
 from tts_compress.audio import Audio

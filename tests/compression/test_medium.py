@@ -55,9 +55,7 @@ def medium(
 
 @pytest.fixture(scope="module")
 def small(
-    medium: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    quick_recipe: Callable[[str], Path],
+    medium: Path, tmp_path_factory: pytest.TempPathFactory, quick_recipe: Callable[[str], Path]
 ) -> Path:
     """Return the `.onnx` of the same voice in `int8`."""
     voice = compress(medium, "int8", recipe=quick_recipe("int8"), quality="fast")

@@ -16,12 +16,7 @@ from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.compression.verification import run_original, verify
-from tts_compress.errors import (
-    MissingExtraError,
-    ModelError,
-    QuantizationError,
-    TTSCompressWarning,
-)
+from tts_compress.errors import MissingExtraError, ModelError, QuantizationError, TTSCompressWarning
 from tts_compress.models import load, open_model
 from tts_compress.models.onnx_model import OnnxModel
 from tts_compress.onnx.quantize.convert import count_arithmetic

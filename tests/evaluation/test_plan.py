@@ -13,12 +13,7 @@ from hypothesis import strategies as st
 from benchmarks.power.errors import read_word_errors
 from benchmarks.power.simulate import Plan, share_found
 from tts_compress.cli import main
-from tts_compress.evaluation.plan import (
-    Spread,
-    measure_spread,
-    plan_evaluation,
-    recognition_pace,
-)
+from tts_compress.evaluation.plan import Spread, measure_spread, plan_evaluation, recognition_pace
 from tts_compress.evaluation.result import Evaluation, StageTime, read_report
 
 

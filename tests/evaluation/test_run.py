@@ -60,11 +60,11 @@ def test_an_equal_model_differs_in_nothing(evaluated: Callable[..., Evaluation])
     assert (found.wer.reference, found.wer.delta) == (1 / 11, 0.0)
     assert found.wer.interval is found.cer.interval is None  # of three texts
     assert 0.0 == found.signal.log_mel_distance_db == found.signal.log_mel_distance.p95
-    assert (
-        found.signal.equal_length,
-        found.signal.same_timing,
-        found.signal.snr_db,
-    ) == (1.0, 1.0, None)
+    assert (found.signal.equal_length, found.signal.same_timing, found.signal.snr_db) == (
+        1.0,
+        1.0,
+        None,
+    )
     assert (found.duration.ratio, found.duration.kept, found.size.ratio) == (1.0, 1.0, 1.0)
 
 

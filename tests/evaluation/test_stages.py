@@ -103,8 +103,7 @@ def test_shares_are_the_whole_evaluation(
     subjects = [open_subject(model, tmp_path) for model in models]
     merged = tmp_path / "merged"
     monkeypatch.setattr(
-        "tts_compress.evaluation.stages.time_models",
-        lambda *_: (_timings(), _timings()),
+        "tts_compress.evaluation.stages.time_models", lambda *_: (_timings(), _timings())
     )
     with KeptWorkers() as kept:
         options = replace(fast_options, kept=kept)

@@ -420,10 +420,7 @@ class FamilyPromises:
 
     @pytest.mark.snapshot
     def test_what_users_get(
-        self,
-        request: pytest.FixtureRequest,
-        snapshot: Any,
-        write_texts: Callable[..., str],
+        self, request: pytest.FixtureRequest, snapshot: Any, write_texts: Callable[..., str]
     ) -> None:
         """The output is compared before and after a refactoring."""
         texts = write_texts(["hello there", "one more"])

@@ -244,16 +244,7 @@ _COMMIT = "89abcdef0123456789abcdef0123456789abcdef"
         ({".git/HEAD": "ref: refs/heads/unborn", ".git/packed-refs": "# pack-refs"}, None),
         ({}, None),
     ],
-    ids=[
-        "detached",
-        "loose",
-        "packed",
-        "worktree",
-        "its branch",
-        "unborn",
-        "no ref",
-        "none",
-    ],
+    ids=["detached", "loose", "packed", "worktree", "its branch", "unborn", "no ref", "none"],
 )
 def test_the_commit_is_read_from_gits_own_files(
     files: dict[str, str], found: str | None, tmp_path: Path

@@ -39,9 +39,7 @@ def test_what_we_make_is_exact_everywhere(compressed: Callable[[str], Path], sch
     assert not find_hazards(found, _OLD)
 
 
-def test_weights_in_integers_alone_are_no_integer_layers(
-    compressed: Callable[[str], Path],
-) -> None:
+def test_weights_in_integers_alone_are_no_integer_layers(compressed: Callable[[str], Path]) -> None:
     assert count_integer_layers(load(compressed("int8-weight-only"))).count == 0
 
 

@@ -67,9 +67,7 @@ def test_export_has_pipers_inputs_and_folded_weight_norm(tiny: GraphModel) -> No
 
 @pytest.mark.slow
 def test_export_speaks_as_the_network_does(
-    tiny: GraphModel,
-    tiny_checkpoint: Path,
-    original: dict[str, Any],
+    tiny: GraphModel, tiny_checkpoint: Path, original: dict[str, Any]
 ) -> None:
     """Against the training class itself, without noise."""
     from tts_compress.models.piper import _DEFAULTS, _build
@@ -216,9 +214,7 @@ def test_weights_that_are_not_finite_are_refused(
         load(write(checkpoint))
 
 
-def test_missing_configuration_lists_the_names_looked_for(
-    write: Callable[[Any], Path],
-) -> None:
+def test_missing_configuration_lists_the_names_looked_for(write: Callable[[Any], Path]) -> None:
     path = write({})
     path.with_name("config.json").unlink()
     with pytest.raises(ModelError, match=r"voice\.ckpt\.json, voice\.onnx\.json, config\.json"):

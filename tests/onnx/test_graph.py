@@ -14,10 +14,7 @@ from tts_compress.onnx.session import open_session
 @pytest.fixture
 def model() -> onnx.ModelProto:
     """`y = relu(x) + w`, with a constant nobody reads."""
-    nodes = [
-        make_node("Relu", "x", "a", "first"),
-        make_node("Add", "a w", "y", "second"),
-    ]
+    nodes = [make_node("Relu", "x", "a", "first"), make_node("Add", "a w", "y", "second")]
     weights = {name: np.ones(2) for name in ("w", "unused")}
     return make_model(nodes, {"x": [2]}, {"y": [2]}, weights)
 

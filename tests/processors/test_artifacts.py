@@ -74,9 +74,7 @@ def graphs(voice: GraphModel) -> dict[str, onnx.ModelProto]:
 
 @pytest.fixture(scope="module")
 def stage(
-    voice: GraphModel,
-    graphs: dict[str, onnx.ModelProto],
-    tmp_path_factory: pytest.TempPathFactory,
+    voice: GraphModel, graphs: dict[str, onnx.ModelProto], tmp_path_factory: pytest.TempPathFactory
 ) -> Stage:
     """Return all graphs, which speak with durations that are told."""
     (call,) = voice.calibration_calls([_TEXT], seed=0)
@@ -86,9 +84,7 @@ def stage(
 
 @pytest.fixture(scope="module")
 def decisions(
-    voice: GraphModel,
-    graphs: dict[str, onnx.ModelProto],
-    tmp_path_factory: pytest.TempPathFactory,
+    voice: GraphModel, graphs: dict[str, onnx.ModelProto], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Stage]:
     """Return the parts of FP32 and `int8` that decide how many frames each id takes."""
     calls = list(voice.calibration_calls([_LONGER], seed=0))

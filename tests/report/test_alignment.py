@@ -24,12 +24,7 @@ def test_each_kind_of_difference_is_marked() -> None:
 
 @pytest.mark.parametrize(
     ("transcript", "hypothesis", "kinds"),
-    [
-        ("", "", []),
-        ("a b", "", ["delete"]),
-        ("", "a b", ["insert"]),
-        ("a b", "a b", ["equal"]),
-    ],
+    [("", "", []), ("a b", "", ["delete"]), ("", "a b", ["insert"]), ("a b", "a b", ["equal"])],
 )
 def test_empty_sides(transcript: str, hypothesis: str, kinds: list[str]) -> None:
     assert [span.kind for span in align(transcript, hypothesis)] == kinds

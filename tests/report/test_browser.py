@@ -10,10 +10,7 @@ from tests.browser import PATHS, Browser
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.report import render_html
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not PATHS, reason="Chromium is not installed"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not PATHS, reason="Chromium is not installed")]
 
 
 Opened = Callable[[Evaluation], Browser]

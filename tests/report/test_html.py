@@ -197,8 +197,7 @@ def test_exact_files_are_named_beside_the_audio_inside(
 
 
 @pytest.mark.parametrize(
-    "path",
-    [None, "", "/etc/passwd", "//host/x.wav", "../x.wav", "wav/../../x.wav", "..\\x.wav"],
+    "path", [None, "", "/etc/passwd", "//host/x.wav", "../x.wav", "wav/../../x.wav", "..\\x.wav"]
 )
 def test_audio_that_is_not_beside_the_report_has_no_address(path: str | None) -> None:
     assert html._relative_url(path) is None

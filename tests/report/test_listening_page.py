@@ -97,10 +97,7 @@ _NOTE_SOUNDS = (
 @pytest.mark.slow
 @_needs_chromium
 def test_twenty_trials_by_the_keyboard_and_the_command_joins_them(
-    page: Browser,
-    test: ListeningTest,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    page: Browser, test: ListeningTest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page.run(_NOTE_SOUNDS)
     page.type_key("Tab")

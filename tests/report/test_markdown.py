@@ -154,9 +154,7 @@ def test_a_models_name_is_no_markup(altered: Altered) -> None:
     assert "\x1b" not in page
 
 
-def test_junit_has_a_suite_for_each_file_and_a_case_for_each_gate(
-    altered: Altered,
-) -> None:
+def test_junit_has_a_suite_for_each_file_and_a_case_for_each_gate(altered: Altered) -> None:
     """A test reporter counts failures, not errors; control characters are no XML."""
     evaluation = altered({"candidate.spec": 'a<b>&"\x00\x1b\ufffe'})
     found = [_judge(evaluation, size__ratio=1.0), _judge(evaluation, size__ratio=99.0, wer=0.0)]

@@ -31,21 +31,13 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
     found = {label: text(row) for label, row in rows(evaluation).items()}
     assert found == {
         "Size on disk": ("63.2 MB", "16.3 MB", "3.9\u00d7 smaller"),
-        "Latency, mean": (
-            "202 ms",
-            "65.1 ms",
-            "3.1\u00d7 faster (95 % interval 2.95 \u2026 3.26)",
-        ),
+        "Latency, mean": ("202 ms", "65.1 ms", "3.1\u00d7 faster (95 % interval 2.95 \u2026 3.26)"),
         "Latency, p95": ("351 ms", "117 ms", "3.0\u00d7 faster"),
         "Real-time factor": ("0.061", "0.020", "3.1\u00d7 faster"),
         "Memory of the model": ("316.0 MB", "167.0 MB", "1.9\u00d7 less"),
         "Peak memory": ("412.0 MB", "263.0 MB", "1.6\u00d7 less"),
         "Load time": ("640 ms", "702 ms", "1.1\u00d7 slower"),
-        "Word error rate": (
-            "6.3 %",
-            "6.7 %",
-            "+0.4 points (95 % interval \u22120.9 \u2026 +1.8)",
-        ),
+        "Word error rate": ("6.3 %", "6.7 %", "+0.4 points (95 % interval \u22120.9 \u2026 +1.8)"),
         "Character error rate": (
             "2.4 %",
             "2.5 %",
@@ -99,12 +91,7 @@ def test_the_rows_of_a_good_result(evaluation: Evaluation) -> None:
     ],
 )
 def test_rows_of_unusual_results(
-    altered: Altered,
-    changes: dict[str, Any],
-    label: str,
-    candidate: str,
-    change: str,
-    trend: str,
+    altered: Altered, changes: dict[str, Any], label: str, candidate: str, change: str, trend: str
 ) -> None:
     row = rows(altered(changes))[label]
     assert row.candidate == candidate
@@ -271,7 +258,7 @@ def torch_evaluation(altered: Altered) -> Evaluation:
                 "logit_distance": 0.026,
                 "positions": 5580,
                 "texts": 8,
-            },
+            }
         }
     )
 

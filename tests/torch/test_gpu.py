@@ -12,11 +12,7 @@ from torch import nn
 
 from tests.measures import snr_db
 from tts_compress import compress, find_recipe
-from tts_compress.errors import (
-    ArtifactError,
-    QuantizationError,
-    TTSCompressWarning,
-)
+from tts_compress.errors import ArtifactError, QuantizationError, TTSCompressWarning
 from tts_compress.numerics.weights import round_weight
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Algorithm, Weights

@@ -70,10 +70,7 @@ console.log(JSON.stringify(said));
             '[await Promise.all([listen("a", voice.close), listen("b")]), await listen("c")]',
             [[["a0", "the voice is closed"], ["the voice is closed"]], ["the voice is closed"]],
         ),
-        (
-            'await Promise.all([listen("a", lose), listen("b")])',
-            [["a0", "lost"], ["lost"]],
-        ),
+        ('await Promise.all([listen("a", lose), listen("b")])', [["a0", "lost"], ["lost"]]),
     ],
     ids=["at-once", "closed", "lost"],
 )

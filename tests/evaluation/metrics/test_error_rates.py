@@ -29,12 +29,12 @@ def test_the_rate_is_of_the_corpus_not_the_mean_of_sentences() -> None:
     edits = [count_edits(same, same, "word"), count_edits("yes", "no", "word")]
     found = summarize_edits(edits)
     assert found.rate == 1 / 11
-    assert (
-        found.substitutions,
-        found.insertions,
-        found.deletions,
-        found.reference_tokens,
-    ) == (1, 0, 0, 11)
+    assert (found.substitutions, found.insertions, found.deletions, found.reference_tokens) == (
+        1,
+        0,
+        0,
+        11,
+    )
     assert found.above_half == 0.5
 
 

@@ -55,10 +55,7 @@ def _run(reference: Any, candidate: Any, other: Any, frames: npt.NDArray[np.int3
         "floors": [Comparison(distance_db=0.0, frames=same)],
         "signal": [SimpleNamespace(spectra=Comparison(distance_db=0.0, frames=frames))],
     }
-    return SimpleNamespace(
-        blocks=[*range(12)],
-        observations=lambda name: 12 * observed[name],
-    )
+    return SimpleNamespace(blocks=[*range(12)], observations=lambda name: 12 * observed[name])
 
 
 def test_the_candidate_is_compared_along_the_alignment() -> None:

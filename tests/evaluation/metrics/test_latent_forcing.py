@@ -20,9 +20,7 @@ def _answers(rng: Any, steps: int = 60) -> Any:
     latents = rng.standard_normal((steps, 8))
     return answer_columns(
         Reading(
-            latents=latents.astype(np.float32),
-            stop=stop.astype(np.float32),
-            threshold=_THRESHOLD,
+            latents=latents.astype(np.float32), stop=stop.astype(np.float32), threshold=_THRESHOLD
         )
     )
 

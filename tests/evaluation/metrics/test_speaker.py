@@ -89,10 +89,7 @@ def test_without_the_wheel_there_is_no_similarity(monkeypatch: pytest.MonkeyPatc
 def _run(prompt: Prompt | None = None, **roles: list[float]) -> Any:
     model = SimpleNamespace(prompt=None, model=SimpleNamespace(speaking=Speaking(prompt=prompt)))
     return SimpleNamespace(
-        measurements=lambda _: 12 * [roles],
-        blocks=[*range(12)],
-        models=(model,),
-        subjects=(model,),
+        measurements=lambda _: 12 * [roles], blocks=[*range(12)], models=(model,), subjects=(model,)
     )
 
 

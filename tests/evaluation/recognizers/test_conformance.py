@@ -165,10 +165,7 @@ def heard(
 
 @pytest.mark.slow
 def test_transcripts_are_of_the_audio_and_depend_on_nothing_heard_before(
-    case: RecognizerCase,
-    ears: Recognizer,
-    opened: Callable[[], Recognizer],
-    heard: Sequence[Audio],
+    case: RecognizerCase, ears: Recognizer, opened: Callable[[], Recognizer], heard: Sequence[Audio]
 ) -> None:
     """In any order, in any process; finished transcripts are kept by the description.
 

@@ -12,13 +12,7 @@ import pytest
 from tests.suites import suite_text
 from tts_compress.cli import main
 from tts_compress.errors import EvaluationError
-from tts_compress.evaluation import (
-    Evaluation,
-    EvaluationOptions,
-    Suite,
-    evaluate,
-    read_report,
-)
+from tts_compress.evaluation import Evaluation, EvaluationOptions, Suite, evaluate, read_report
 from tts_compress.models import load
 from tts_compress.models.speakers import primary_language
 from tts_compress.report import write_report

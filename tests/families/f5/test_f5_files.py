@@ -52,10 +52,7 @@ def _write_pickle(folder: Path) -> None:
             replace("config.yaml", "backbone: DiT", "backbone: Trainer"),
             "backbone: Input should be 'DiT'",
         ),
-        (
-            replace("config.yaml", "n_fft: 1024", "n_fft: 2048"),
-            "n_fft: Input should be 1024",
-        ),
+        (replace("config.yaml", "n_fft: 1024", "n_fft: 2048"), "n_fft: Input should be 1024"),
         (replace("config.yaml", "vocos", "bigvgan"), "mel_spec_type: Input should be 'vocos'"),
         (replace("config.yaml", "model:", "inference: {steps: 3}\nmodel:"), "states 'steps'"),
         (

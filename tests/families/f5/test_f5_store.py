@@ -59,9 +59,6 @@ def test_a_model_without_a_recording_is_saved_without(tiny_f5: F5Model, tmp_path
     saved = F5Model.open(str(silent.save(tmp_path / "silent")), "silent")
     assert saved.options == replace(F5Options(), speed=1.5)
     assert saved.describe()["recording"] == "none"
-    for refused in (
-        lambda: saved.synthesize(_TEXT, seed=0),
-        lambda: saved.open_runtime(threads=1),
-    ):
+    for refused in (lambda: saved.synthesize(_TEXT, seed=0), lambda: saved.open_runtime(threads=1)):
         with pytest.raises(ModelError, match=r"no recording to speak by; put reference\.wav"):
             refused()

@@ -25,12 +25,7 @@ _ENCODER = {
     "encoder_head": 2,
     "conv_filter_size": 2 * _WIDTH,
 }
-_PREDICTOR = {
-    "input_size": _WIDTH,
-    "filter_size": _WIDTH,
-    "conv_layers": 4,
-    "attn_head": 2,
-}
+_PREDICTOR = {"input_size": _WIDTH, "filter_size": _WIDTH, "conv_layers": 4, "attn_head": 2}
 _CHANGES: dict[str, Any] = {
     "prior_encoder": {
         "encoder": _ENCODER,

@@ -47,19 +47,11 @@ _OTHERS = _ENCODERS | {
 }
 """The same with durations."""
 
-_INTEGERS = {
-    "Conv1d int8/dynamic": _CONVOLUTIONS,
-    "Linear int8/dynamic": _LINEAR,
-    **_OTHERS,
-}
+_INTEGERS = {"Conv1d int8/dynamic": _CONVOLUTIONS, "Linear int8/dynamic": _LINEAR, **_OTHERS}
 _SCHEMES: dict[str, dict[str, int]] = {
     "int8": _INTEGERS,
     "int8-dynamic": _INTEGERS,
-    "int8-static": {
-        "Conv1d int8/static": _CONVOLUTIONS,
-        "Linear int8/static": _LINEAR,
-        **_OTHERS,
-    },
+    "int8-static": {"Conv1d int8/static": _CONVOLUTIONS, "Linear int8/static": _LINEAR, **_OTHERS},
     "int8-weight-only": _OTHERS
     | {
         "Conv1d int8/none": _CONVOLUTIONS + _OTHERS["Conv1d int8/none"],
@@ -178,10 +170,7 @@ def test_an_artifact_holds_each_tensor_once_and_no_training(artifact: Path) -> N
 
 
 def test_an_artifact_is_restored_without_the_codecs_file(
-    tiny_ns2: NaturalSpeech2Model,
-    artifact: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
+    tiny_ns2: NaturalSpeech2Model, artifact: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     inference = NaturalSpeech2Model.open(str(artifact), "small").inference

@@ -38,8 +38,7 @@ def test_text_and_latents_read_at_once_give_what_the_steps_give(tiny_pocket: Poc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("scheme", "learning_rate", "share"),
-    [("int4-weight-only", 1e-3, 0.7), ("int8-qat", 1e-4, 1.0)],
+    ("scheme", "learning_rate", "share"), [("int4-weight-only", 1e-3, 0.7), ("int8-qat", 1e-4, 1.0)]
 )
 def test_a_voice_learns_along_what_it_spoke(
     tiny_pocket: PocketModel,

@@ -57,10 +57,7 @@ _FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         "not finite",
     ),
     "other sizes": (alter("config.json", hidden_size=48), "cannot be loaded"),
-    "sampling rate": (
-        alter("config.json", sampling_rate="fast"),
-        "sampling rate 'fast', not Hz",
-    ),
+    "sampling rate": (alter("config.json", sampling_rate="fast"), "sampling rate 'fast', not Hz"),
     "speakers": (alter("config.json", num_speakers=10**9), "num_speakers 1000000000"),
     # Building them would take hours.
     "a hundred million layers": (

@@ -73,9 +73,7 @@ def _with_vocoder(path: Path, vocoder: onnx.ModelProto) -> Path:
     return path
 
 
-def test_features_do_not_become_codes_of_the_next_graph(
-    make_matcha: Callable[..., Path],
-) -> None:
+def test_features_do_not_become_codes_of_the_next_graph(make_matcha: Callable[..., Path]) -> None:
     """A mel spectrogram in a vocoder of codes was cut to whole numbers, and spoken."""
     vocoder = build_vocoder()
     vocoder.graph.input[0].type.tensor_type.elem_type = TensorProto.INT64

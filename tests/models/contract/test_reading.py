@@ -110,11 +110,7 @@ def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> N
         ('"letters.json"', f'{{ {"9" * 40} = "abc" }}', "vocabulary: '9999.* is no id"),
         ("version = 1", "version = 1\nthen = 2", "then: Input should be a valid array"),
         ("version = 1", "version = 1\nthen = [{graph = ''}]", "then.0.graph.* match pattern"),
-        (
-            "count = 2",
-            f"count = 2\nvalue = {10**20}",
-            "voice_id.speaker.value: Input should",
-        ),
+        ("count = 2", f"count = 2\nvalue = {10**20}", "voice_id.speaker.value: Input should"),
         ("bos = 1", "start = 1", "tokens.start: Extra inputs are not permitted"),
         ('source = "characters"', 'source = "espresso"', "tokens.source: Input should be 'ids'"),
         ('role = "tokens"', 'role = "lengths"', "none has the role 'tokens'"),
@@ -183,7 +179,7 @@ def test_a_piper_voice_may_be_called_in_another_way(tiny_path: Path, tmp_path: P
     assert np.array_equal(call["input"], other["input"])
     saved = voice.save(tmp_path / "out")
     assert {file.name for file in saved.iterdir()} == {
-        *(tiny_path.name, f"{tiny_path.name}.json", "contract.toml"),
+        *(tiny_path.name, f"{tiny_path.name}.json", "contract.toml")
     }
     assert np.array_equal(
         load(saved / tiny_path.name).synthesize("Go on.").samples,

@@ -115,10 +115,7 @@ def test_a_stage_may_read_the_voices_input(
 
 @pytest.mark.parametrize("vocoder", ["hifigan", "vocos"])
 def test_a_chain_streams_its_last_graph(
-    make_matcha: Callable[..., Path],
-    vocoder: str,
-    ids_set: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    make_matcha: Callable[..., Path], vocoder: str, ids_set: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spectra become samples on the host, where frames overlap."""
     path = make_matcha(*([build_vocos()] if vocoder == "vocos" else []))

@@ -30,11 +30,7 @@ _SYSTEMS = {
     "kitten": ("kitten-0.1", _IDS, ["voices.npz"]),
     "styletts2": ("styletts2", _IDS, ["voices.bin"]),
     "matcha": ("matcha", "ids: 5 9 12 30 7", ["tokens.txt", "hifigan_v2.onnx"]),
-    "matcha_vocos": (
-        "matcha-vocos",
-        "ids: 5 9 12 30 7",
-        ["tokens.txt", "vocos-22khz-univ.onnx"],
-    ),
+    "matcha_vocos": ("matcha-vocos", "ids: 5 9 12 30 7", ["tokens.txt", "vocos-22khz-univ.onnx"]),
     "melo": ("melo", "Hello, world.", ["tokens.txt", "lexicon.txt"]),
     "supertonic": (
         "supertonic",
@@ -213,10 +209,7 @@ def test_styles_without_a_header_are_read_by_the_shape_that_the_contract_states(
 @pytest.mark.slow
 @pytest.mark.parametrize("system", ["matcha", "supertonic"])
 def test_it_is_evaluated_by_ids(
-    request: pytest.FixtureRequest,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    system: str,
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     """In processes of its own: speakers, a chain, and a loop; the recognizer is left out."""
     monkeypatch.setattr(

@@ -15,14 +15,7 @@ from tts_compress.models.gpt_sovits.source import GptSovitsSettings
 if TYPE_CHECKING:
     from torch import Tensor
 
-HEADERS = {
-    "v1": b"PK",
-    "v2": b"PK",
-    "v2Pro": b"05",
-    "v2ProPlus": b"06",
-    "v3": b"02",
-    "v4": b"PK",
-}
+HEADERS = {"v1": b"PK", "v2": b"PK", "v2Pro": b"05", "v2ProPlus": b"06", "v3": b"02", "v4": b"PK"}
 """Marks as upstream writes them, or would: it has no mark of a whole v4."""
 
 _BLOCK = "cfm.estimator.transformer_blocks.0.attn"

@@ -40,11 +40,7 @@ def test_chinese_of_newer_models_needs_a_network(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("language", "packages"),
-    [
-        ("ja", "pyopenjtalk"),
-        ("ko", "g2pk2 ko_pron python_mecab_ko"),
-        ("yue", "ToJyutping"),
-    ],
+    [("ja", "pyopenjtalk"), ("ko", "g2pk2 ko_pron python_mecab_ko"), ("yue", "ToJyutping")],
 )
 def test_packages_of_other_languages_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, language: str, packages: str

@@ -180,13 +180,7 @@ def test_groups_of_samples_give_the_same_numbers(
 
 @pytest.mark.parametrize(
     ("outputs", "stride", "dilation", "columns"),
-    [
-        (16, 3, 1, 16),
-        (16, 2, 1, 2 * 16),
-        (16, 4, 3, 16),
-        (20, 4, 1, 20),
-        (8, 1, 1, 0),
-    ],
+    [(16, 3, 1, 16), (16, 2, 1, 2 * 16), (16, 4, 3, 16), (20, 4, 1, 20), (8, 1, 1, 0)],
     ids=["odd-length", "pairs", "dilated", "wide", "narrow-odd-length"],
 )
 def test_only_what_can_be_grouped_is(

@@ -39,12 +39,7 @@ def _encoder() -> onnx.ModelProto:
         make_node("Conv", "n w2", "g", pads=[1, 1]),
         make_node("Add", "n g", "y"),
     ]
-    return make_model(
-        nodes,
-        {"x": [1, 16, "time"]},
-        {"y": None},
-        constants,
-    )
+    return make_model(nodes, {"x": [1, 16, "time"]}, {"y": None}, constants)
 
 
 def test_a_residual_stream_is_turned_at_its_ends_only() -> None:

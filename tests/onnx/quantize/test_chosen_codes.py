@@ -170,11 +170,7 @@ def test_biases_keep_the_means_of_convolutions(network: onnx.ModelProto) -> None
     names = ("a", "d")
     wanted, plain, shifted = (
         [np.stack(values).mean(axis=(0, 1, 3)) for values in zip(*_run(model, *names), strict=True)]
-        for model in (
-            network,
-            convert(replace(conversion, chosen=unshifted)),
-            convert(conversion),
-        )
+        for model in (network, convert(replace(conversion, chosen=unshifted)), convert(conversion))
     )
     for want, before, after in zip(wanted, plain, shifted, strict=True):
         assert np.abs(after - want).mean() < 0.5 * np.abs(before - want).mean()

@@ -16,12 +16,7 @@ import pytest
 from tests.graphs import make_model, make_node
 from tts_compress.errors import ModelError, QuantizationError
 from tts_compress.numerics.ranges import choose_range
-from tts_compress.onnx.quantize.collect import (
-    _channel_extremes,
-    _sample_values,
-    _watched,
-    collect,
-)
+from tts_compress.onnx.quantize.collect import _channel_extremes, _sample_values, _watched, collect
 from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.tensor import Tensor
 from tts_compress.recipes.recipe import Calibration
@@ -32,10 +27,7 @@ _OBSERVERS = ("minmax", "percentile", "entropy", "mse")
 @pytest.fixture
 def graph() -> onnx.ModelProto:
     """`middle = sqrt(x)`, `y = 2 middle`, of any length."""
-    nodes = [
-        make_node("Sqrt", "x", "middle"),
-        make_node("Mul", "middle two", "y"),
-    ]
+    nodes = [make_node("Sqrt", "x", "middle"), make_node("Mul", "middle two", "y")]
     shape = ["b", "c", "t"]
     return make_model(nodes, {"x": shape}, {"y": shape}, {"two": np.array(2.0)})
 

@@ -66,10 +66,7 @@ def test_operators_without_weights_are_decided_only_when_named(decided: Decided)
     ],
 )
 def test_what_is_slower_in_integers_stays_real(
-    chain: onnx.ModelProto,
-    narrowest: int,
-    static: tuple[str, ...],
-    monkeypatch: pytest.MonkeyPatch,
+    chain: onnx.ModelProto, narrowest: int, static: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tts_compress.onnx.quantize.decisions._NARROWEST", narrowest)
     chain.graph.node[4].attribute.append(helper.make_attribute("pads", [1, 1]))

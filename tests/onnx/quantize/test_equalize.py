@@ -175,10 +175,7 @@ _MORE = {"c.w": (5, 4, 3), "c.b": (5,), "one.w": (1, 4, 3), "one.b": (1,), "vect
 
 _REFUSED: dict[str, tuple[list[onnx.NodeProto], tuple[str, ...]]] = {
     "tanh between": (_pair(make_node("Tanh", "a", "h"), last="h"), ("y",)),
-    "product of two": (
-        _pair(_same("c", "x", 3), make_node("Mul", "a c", "h"), last="h"),
-        ("y",),
-    ),
+    "product of two": (_pair(_same("c", "x", 3), make_node("Mul", "a c", "h"), last="h"), ("y",)),
     "square": (_pair(make_node("Mul", "a a", "h"), last="h"), ("y",)),
     "reciprocal": (_pair(make_node("Div", "number a", "h"), last="h"), ("y",)),
     "vector added": (_pair(make_node("Add", "a vector", "h"), last="h"), ("y",)),

@@ -164,10 +164,7 @@ def _sum(model: onnx.ModelProto, bias: float) -> bool:
 @pytest.mark.parametrize(("bias", "replaced"), [(0.5, True), (0.6, False)])
 def test_only_what_agrees_is_replaced(bias: float, replaced: bool) -> None:
     half = {"half": np.array(0.5, np.float32)}
-    nodes = [
-        make_node("Add", "x half", "y"),
-        make_node("Relu", "y", "z"),
-    ]
+    nodes = [make_node("Add", "x half", "y"), make_node("Relu", "y", "z")]
     model = build(nodes, {}, half)
     model.graph.output[0].name = "z"
     assert _sum(model, bias) is replaced
@@ -181,11 +178,7 @@ _OTHERS = {
 
 @pytest.mark.parametrize("other", _OTHERS.values(), ids=_OTHERS.keys())
 def test_a_part_that_reads_anything_else_stays(other: onnx.NodeProto) -> None:
-    nodes = [
-        other,
-        make_node("Add", "x other", "y"),
-        make_node("Relu", "y", "z"),
-    ]
+    nodes = [other, make_node("Add", "x other", "y"), make_node("Relu", "y", "z")]
     model = build(nodes, {})
     model.graph.output[0].name = "z"
     assert not _sum(model, 0.0)

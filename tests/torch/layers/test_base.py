@@ -24,11 +24,7 @@ def _register_table() -> None:
     def has_even_rows(geometry: Geometry) -> bool:
         return geometry.shape[1] % 2 == 0
 
-    @register_layer(
-        nn.Embedding,
-        weights=Weights.INT4,
-        only_for=has_even_rows,
-    )
+    @register_layer(nn.Embedding, weights=Weights.INT4, only_for=has_even_rows)
     class HalfTable(CompressedLayer):
         kept: ClassVar[Mapping[str, str]] = {"weight": "table"}
         table: torch.Tensor

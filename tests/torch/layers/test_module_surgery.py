@@ -36,11 +36,7 @@ class Local(nn.Module):
 @pytest.mark.parametrize("norm", [weight_norm, parametrizations.weight_norm], ids=["old", "new"])
 @pytest.mark.parametrize(
     "layer",
-    [
-        lambda: nn.Conv1d(4, 6, 3),
-        lambda: nn.ConvTranspose1d(4, 6, 3),
-        lambda: nn.Linear(7, 6),
-    ],
+    [lambda: nn.Conv1d(4, 6, 3), lambda: nn.ConvTranspose1d(4, 6, 3), lambda: nn.Linear(7, 6)],
     ids=["conv", "transposed", "linear"],
 )
 def test_folding_a_copy_changes_neither_output_nor_original(norm, layer) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001

@@ -14,10 +14,7 @@ from tts_compress.torch.layers.base import CompressedLayer, build_layer, find_la
 from tts_compress.torch.layers.geometry import Geometry
 from tts_compress.torch.layers.integer import IntegerLayer
 
-LEAST_SNR = {
-    ("int8", "none"): 35.0,
-    ("int8", "dynamic"): 30.0,
-}
+LEAST_SNR = {("int8", "none"): 35.0, ("int8", "dynamic"): 30.0}
 _LAYERS = {
     "lstm": nn.LSTM(24, 32),
     "deep": nn.LSTM(24, 32, 2, bidirectional=True, batch_first=True),
