@@ -1,7 +1,5 @@
 """Made-up models as the stages of an evaluation know them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intervals of differences, ratios and rates: agree with SciPy, and cover what they say."""
 
-from __future__ import annotations
-
 import math
 from fractions import Fraction
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """Normalisers are part of the metric."""
 
-from __future__ import annotations
-
 import re
 import sys
 

@@ -1,7 +1,5 @@
 """A candidate against an earlier report: worse only where the intervals say so."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A tiny Whisper of random weights, made from transformers' own classes."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

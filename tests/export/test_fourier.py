@@ -1,7 +1,5 @@
 """Transforms out of products, against torch's own and librosa's bands."""
 
-from __future__ import annotations
-
 import pytest
 
 torch = pytest.importorskip("torch")

@@ -1,7 +1,5 @@
 """Windows of operators, against what really changes in an output when an input is changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The words of a hypothesis that differ from the transcript."""
 
-from __future__ import annotations
-
 import jiwer
 import pytest
 from hypothesis import given

@@ -1,7 +1,5 @@
 """The build of the browser's example refuses voices of which its page could not start."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from runpy import run_path
 from typing import Any

@@ -1,7 +1,5 @@
 """The player's modules in Node, with stand-ins for the worker, the cache and the runtime."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

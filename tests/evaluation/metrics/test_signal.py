@@ -1,7 +1,5 @@
 """Distances between renderings."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
