@@ -29,16 +29,6 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def test_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"no file '.*nothing\.onnx'"):
-        read_graph(tmp_path / "nothing.onnx")
-
-
-def test_folder_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ModelError):
-        read_graph(tmp_path)
-
-
 @pytest.mark.parametrize("kept", [0, 1, 50, 1000, -1])
 def test_truncated_file_is_refused(file: Path, kept: int) -> None:
     file.write_bytes(file.read_bytes()[:kept])
@@ -99,25 +89,13 @@ def _outside(folder: Path, location: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "../../secret"])
+@pytest.mark.parametrize("location", ["../secret", "/etc/hostname", "../../secret", "link"])
 def test_weights_outside_the_folder_are_refused(tmp_path: Path, location: str) -> None:
-    (tmp_path / "voice").mkdir()
-    (tmp_path / "secret").write_bytes(bytes(4000))
-    with pytest.raises(ModelError, match=r"voice\.onnx"):
-        read_graph(_outside(tmp_path / "voice", location))
-
-
-def test_weights_through_a_link_are_refused(tmp_path: Path) -> None:
     (tmp_path / "voice").mkdir()
     (tmp_path / "secret").write_bytes(bytes(4000))
     (tmp_path / "voice" / "link").symlink_to(tmp_path / "secret")
     with pytest.raises(ModelError, match=r"voice\.onnx"):
-        read_graph(_outside(tmp_path / "voice", "link"))
-
-
-def test_missing_weights_file_is_not_called_a_missing_model(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=r"weights\.bin"):
-        read_graph(_outside(tmp_path, "weights.bin"))
+        read_graph(_outside(tmp_path / "voice", location))
 
 
 def test_weight_with_too_few_values_is_refused(tmp_path: Path) -> None:

@@ -44,8 +44,3 @@ def rewritten(
         assert expected.shape == result.shape
         assert np.abs(expected - result).max() <= 1e-5 * np.abs(expected).max()
     return after
-
-
-def types(model: onnx.ModelProto) -> list[str]:
-    """Return the operators of a graph, in order."""
-    return [node.op_type for node in model.graph.node]

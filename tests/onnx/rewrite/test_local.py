@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.graphs import make_node
-from tests.onnx.rewrite.along_time import build, rewritten, types
+from tests.graphs import make_node, operators_of
+from tests.onnx.rewrite.along_time import build, rewritten
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.rewrite.convolutions import (
     fold_cropping,
@@ -74,13 +74,13 @@ def _skips(**conv: Any) -> list[onnx.NodeProto]:
 
 def test_zeros_of_the_same_shape_are_dropped() -> None:
     after = rewritten(eliminate_identity, build(_zeros("h"), _LAYER))
-    assert types(after) == ["Conv", "Tanh"]
+    assert operators_of(after) == ["Conv", "Tanh"]
 
 
 @pytest.mark.parametrize("own", [{}, {"pads": [1, 0]}], ids=["unpadded", "padded"])
 def test_padding_is_folded(own: dict[str, Any]) -> None:
     after = rewritten(fold_padding, build(_padded(**own), _LAYER, _pads(0, 0, 2, 0, 0, 1)))
-    assert types(after) == ["Conv"]
+    assert operators_of(after) == ["Conv"]
 
 
 def _cropped(operator: str, begin: int, end: int, **stated: Any) -> list[onnx.NodeProto]:
@@ -97,9 +97,9 @@ _WHOLE_UP = {"w": (4, 6, 4), "b": (6,)}
 @pytest.mark.parametrize("ends", [(0, 2), (2, 0), (1, 1)])
 def test_cuts_are_folded(ends: tuple[int, int]) -> None:
     causal = build(_cropped("Conv", *ends, pads=[2, 2]), _LAYER, _ENDS)
-    assert types(rewritten(fold_cropping, causal)) == ["Conv"]
+    assert operators_of(rewritten(fold_cropping, causal)) == ["Conv"]
     up = build(_cropped("ConvTranspose", *ends, strides=[2]), _WHOLE_UP, _ENDS)
-    assert types(rewritten(fold_cropping, up)) == ["ConvTranspose"]
+    assert operators_of(rewritten(fold_cropping, up)) == ["ConvTranspose"]
 
 
 def test_negative_padding_is_folded() -> None:
@@ -108,13 +108,13 @@ def test_negative_padding_is_folded() -> None:
         make_node("Pad", "h pads value", "y"),
     ]
     after = rewritten(fold_cropping, build(nodes, _WHOLE_UP, _pads(0, 0, -1, 0, 0, -1)))
-    assert types(after) == ["ConvTranspose"]
+    assert operators_of(after) == ["ConvTranspose"]
 
 
 def test_sliced_convolutions_are_split() -> None:
     nodes = _sliced(pads=[2, 2], dilations=[2])
     after = rewritten(split_convolutions, build(nodes, _LAYER, _CUTS))
-    assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
+    assert sorted(operators_of(after)) == ["Conv", "Conv", "Mul", "Tanh"]
 
 
 @pytest.mark.parametrize("sizes", ["", " sizes"], ids=["halves", "sizes"])
@@ -126,12 +126,12 @@ def test_convolutions_are_split_where_split(sizes: str) -> None:
     ]
     constants = {"sizes": np.array([3, 3])}
     after = rewritten(split_convolutions, build(nodes, _LAYER, constants))
-    assert sorted(types(after)) == ["Conv", "Conv", "Mul", "Tanh"]
+    assert sorted(operators_of(after)) == ["Conv", "Conv", "Mul", "Tanh"]
 
 
 def test_projections_are_merged() -> None:
     after = rewritten(merge_pointwise, build(_skips(), _SKIPS))
-    assert types(after) == ["Tanh", "Concat", "Conv"]
+    assert operators_of(after) == ["Tanh", "Concat", "Conv"]
 
 
 def test_a_part_that_is_repeated_over_time_stays_apart() -> None:

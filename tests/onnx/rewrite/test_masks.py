@@ -5,8 +5,8 @@ import onnx
 import pytest
 from onnx import TensorProto
 
-from tests.graphs import make_node
-from tests.onnx.rewrite.along_time import build, rewritten, run, types
+from tests.graphs import make_node, operators_of
+from tests.onnx.rewrite.along_time import build, rewritten, run
 from tts_compress.onnx.graph import Graph, copy_model, infer_types
 from tts_compress.onnx.rewrite.eliminate_identity import drop_masks, single_utterance
 
@@ -51,7 +51,7 @@ def test_masks_of_one_utterance_are_dropped(longest: str, batch: str) -> None:
         return drop_masks(graph)
 
     model = build(_masked(longest), {}, _CONSTANTS, batch)
-    assert types(rewritten(rewrite, model)) == ["Tanh"]
+    assert operators_of(rewritten(rewrite, model)) == ["Tanh"]
     assert counts == [2]
 
 

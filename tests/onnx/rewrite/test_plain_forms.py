@@ -6,8 +6,8 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.graphs import make_node
-from tests.onnx.rewrite.along_time import build, rewritten, types
+from tests.graphs import make_node, operators_of
+from tests.onnx.rewrite.along_time import build, rewritten
 from tts_compress.onnx.graph import Graph, infer_types
 from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.quantize.convert import convertible_graph
@@ -49,14 +49,14 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
 )
 def test_leaky_relus_are_one_operator(nodes: list[onnx.NodeProto]) -> None:
     after = rewritten(unify_activations, _typed(build(nodes, {}, _SCALARS)))
-    assert types(after) == ["LeakyRelu"]
+    assert operators_of(after) == ["LeakyRelu"]
 
 
 @pytest.mark.parametrize("node", ["Max x zero", "Max zero x", "Clip x zero"])
 def test_relus_are_one_operator(node: str) -> None:
     operator, inputs = node.split(maxsplit=1)
     model = _typed(build([make_node(operator, inputs, "y")], {}, _SCALARS))
-    assert types(rewritten(unify_activations, model)) == ["Relu"]
+    assert operators_of(rewritten(unify_activations, model)) == ["Relu"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def _images(axis: int) -> onnx.ModelProto:
 @pytest.mark.parametrize("axis", [2, 3], ids=["rows", "columns"])
 def test_images_of_one_row_are_convolved_along_time(axis: int) -> None:
     after = rewritten(flatten_convolutions, _images(axis), count=2)
-    assert not {"Squeeze", "Unsqueeze"} & {*types(after)}
+    assert not {"Squeeze", "Unsqueeze"} & {*operators_of(after)}
 
 
 def test_an_activation_of_rows_is_one_operator_along_time() -> None:
@@ -135,7 +135,7 @@ def test_an_activation_of_rows_is_one_operator_along_time() -> None:
     ]
     model = build(nodes, {"w": (4, 4, 1, 3)}, _SCALARS | {"axis": np.array([2])}, batch=1)
     graph = convertible_graph(model, "qoperator", batch_one=True)
-    assert types(graph.finish())[:3] == ["Conv", "LeakyRelu", "Conv"]
+    assert operators_of(graph.finish())[:3] == ["Conv", "LeakyRelu", "Conv"]
 
 
 def test_images_of_several_rows_stay() -> None:
@@ -173,9 +173,9 @@ def _layers() -> onnx.ModelProto:
 
 def test_what_the_runtime_fused_is_split() -> None:
     fused = optimize(_layers(), fuse=True)
-    assert types(fused)[0] == "FusedConv"
+    assert operators_of(fused)[0] == "FusedConv"
     after = rewritten(split_fused, fused)
-    assert types(after)[:2] == ["Conv", "LeakyRelu"]
+    assert operators_of(after)[:2] == ["Conv", "LeakyRelu"]
     nodes = convertible_graph(fused, "qoperator", batch_one=True).nodes
     assert [n.name for n in nodes if n.op_type == "Conv"] == ["/net/conv/Conv"]
 
@@ -186,7 +186,7 @@ def test_fused_bounds_are_inputs_again() -> None:
     node = make_node("FusedConv", "x w b", "y", domain="com.microsoft", pads=[1, 1], **fused)
     model = build([node], {"w": (4, 4, 3), "b": (4,)})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
-    assert types(rewritten(split_fused, model)) == ["Conv", "Clip"]
+    assert operators_of(rewritten(split_fused, model)) == ["Conv", "Clip"]
 
 
 def test_fused_sums_and_factors_are_kept() -> None:
@@ -204,7 +204,7 @@ def test_fused_sums_and_factors_are_kept() -> None:
     model = build(nodes, {"w": (4, 4, 3), "b": (4,), "m": (5, 4)})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
     after = rewritten(split_fused, model, count=2)
-    assert types(after) == ["Conv", "Add", "LeakyRelu", "Transpose", "MatMul"]
+    assert operators_of(after) == ["Conv", "Add", "LeakyRelu", "Transpose", "MatMul"]
 
 
 def test_a_fused_product_keeps_no_parameter_of_its_activation() -> None:
@@ -217,7 +217,7 @@ def test_a_fused_product_keeps_no_parameter_of_its_activation() -> None:
     ]
     model = build(nodes, {"m": (4, 5), "b": (5,)}, {"rows": np.array([-1, 4])})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
-    assert types(rewritten(split_fused, model)) == ["Reshape", "Gemm", "HardSigmoid"]
+    assert operators_of(rewritten(split_fused, model)) == ["Reshape", "Gemm", "HardSigmoid"]
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.702])
@@ -225,7 +225,7 @@ def test_a_swish_is_a_product(alpha: float) -> None:
     node = make_node("QuickGelu", "x", "y", domain="com.microsoft", alpha=alpha)
     model = build([node], {})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
-    assert types(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]
+    assert operators_of(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]
 
 
 @pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER", "VALID"])

@@ -66,19 +66,18 @@ def test_other_arithmetic_stays(place: int, node: onnx.NodeProto) -> None:
     assert simplify_snakes(Graph(copy_model(model))) == 0
 
 
-def test_a_wave_as_long_as_rounding_errors_are_large_stays() -> None:
-    values = _VALUES | {"alpha": _ALPHA / 100, "share": 100 / _ALPHA}
-    assert simplify_snakes(Graph(copy_model(build(_snake(), {}, values)))) == 0
-
-
-def test_one_factor_for_all_channels_stays() -> None:
-    values = _VALUES | {"alpha": np.array(2, np.float32), "share": np.array(0.5, np.float32)}
-    assert simplify_snakes(Graph(copy_model(build(_snake(), {}, values)))) == 0
-
-
-def test_one_number_for_all_channels_that_has_their_axes_stays() -> None:
-    """A `BatchNormalization` of one channel met four, which the runtime refused."""
-    values = _VALUES | {"alpha": _ALPHA[:, :1], "share": 1 / _ALPHA[:, :1]}
+@pytest.mark.parametrize(
+    ("alpha", "share"),
+    [
+        (_ALPHA / 100, 100 / _ALPHA),
+        (np.array(2, np.float32), np.array(0.5, np.float32)),
+        # A `BatchNormalization` of one channel met four, which the runtime refused.
+        (_ALPHA[:, :1], 1 / _ALPHA[:, :1]),
+    ],
+    ids=["as long as rounding errors are large", "a number", "a number that has axes"],
+)
+def test_waves_of_other_factors_stay(alpha: np.ndarray, share: np.ndarray) -> None:
+    values = _VALUES | {"alpha": alpha, "share": share}
     assert simplify_snakes(Graph(copy_model(build(_snake(), {}, values)))) == 0
 
 
