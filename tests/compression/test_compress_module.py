@@ -210,24 +210,7 @@ def test_what_would_change_nothing_is_refused_with_reasons() -> None:
         compress(many, "int8")
 
 
-def _twice() -> None:
-    small = compress(nn.Linear(8, 8), "int8-weight-only")
-    compress(small, "int8")
-
-
-def _no_batches() -> None:
-    compress(nn.Linear(8, 8), "int8-static", calibration=[])
-
-
-def _a_set() -> None:
-    compress(nn.Linear(8, 8), "int8-static", calibration="en")
-
-
-def _needless() -> None:
-    compress(nn.Linear(8, 8), "int8-dynamic", calibration=[torch.ones(1, 8)])
-
-
-def _not_reached() -> None:
+def test_bad_input_is_a_clear_error() -> None:
     class Half(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -236,32 +219,21 @@ def _not_reached() -> None:
         def forward(self, x: torch.Tensor) -> Any:
             return self.used(x)
 
-    compress(Half(), "int8-static", calibration=[torch.ones(1, 8)])
-
-
-def _nan_batch() -> None:
-    compress(nn.Linear(8, 8), "int8-static", calibration=[torch.full((1, 8), float("nan"))])
-
-
-def _meta() -> None:
-    compress(nn.Linear(8, 8, device="meta"), "int8")
-
-
-@pytest.mark.parametrize(
-    ("attempt", "error", "message"),
-    [
-        (_twice, QuantizationError, "already compressed"),
-        (_no_batches, RecipeError, "holds no batch"),
-        (_a_set, RecipeError, "calibrated on batches, not on 'en'"),
-        (_needless, SchemeError, "needs no calibration set; leave it out, or .*: .*int8-static"),
-        (_not_reached, QuantizationError, "never ran 1 layers, such as 'idle'"),
-        (_nan_batch, QuantizationError, "not finite"),
-        (_meta, QuantizationError, "meta device"),
-    ],
-)
-def test_bad_input_is_a_clear_error(attempt: Any, error: type[Exception], message: str) -> None:
-    with pytest.raises(error, match=message):
-        attempt()
+    layer, batch = nn.Linear(8, 8), torch.ones(1, 8)
+    twice, meta = compress(layer, "int8-weight-only"), nn.Linear(8, 8, device="meta")
+    needless = "needs no calibration set; leave it out, or .*: .*int8-static"
+    attempts: list[tuple[nn.Module, str, Any, type[Exception], str]] = [
+        (twice, "int8", None, QuantizationError, "already compressed"),
+        (layer, "int8-static", [], RecipeError, "holds no batch"),
+        (layer, "int8-static", "en", RecipeError, "calibrated on batches, not on 'en'"),
+        (layer, "int8-dynamic", [batch], SchemeError, needless),
+        (Half(), "int8-static", [batch], QuantizationError, "never ran 1 layers, such as 'idle'"),
+        (layer, "int8-static", [batch * torch.nan], QuantizationError, "not finite"),
+        (meta, "int8", None, QuantizationError, "meta device"),
+    ]
+    for module, scheme, calibration, error, message in attempts:
+        with pytest.raises(error, match=message):
+            compress(module, scheme, calibration=calibration)
 
 
 @pytest.mark.parametrize("change", [{"float_residuals": True}, {"format": "qoperator"}])

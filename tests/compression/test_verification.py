@@ -196,22 +196,19 @@ def _original(tmp_path: Path) -> tuple[Any, onnx.ModelProto]:
     return run_original(opened.graph(), opened.spec, {"mel": _mel(20)}), model
 
 
+def _with_weight(graph: onnx.GraphProto, change: Callable[[np.ndarray], Any]) -> None:
+    weight = next(w for w in graph.initializer if w.name == "post.weight")
+    changed = np.asarray(change(numpy_helper.to_array(weight)), np.float32)
+    weight.CopyFrom(numpy_helper.from_array(changed, weight.name))
+
+
 def _silent(graph: onnx.GraphProto) -> None:
-    weight = next(w for w in graph.initializer if w.name == "post.weight")
-    weight.CopyFrom(numpy_helper.from_array(np.zeros((1, 32, 7), np.float32), weight.name))
+    _with_weight(graph, np.zeros_like)
 
 
-def _overflowing(graph: onnx.GraphProto) -> None:
-    graph.node[9].op_type = "Exp"
-    weight = next(w for w in graph.initializer if w.name == "post.weight")
-    loud = numpy_helper.to_array(weight) * np.float32(1e6)
-    weight.CopyFrom(numpy_helper.from_array(loud, weight.name))
-
-
-def _multiplying_infinity(graph: onnx.GraphProto) -> None:
-    weight = next(w for w in graph.initializer if w.name == "post.weight")
-    wide = np.full((1, 32, 7), np.inf, np.float32)
-    weight.CopyFrom(numpy_helper.from_array(wide, weight.name))
+def _become(graph: onnx.GraphProto, operator: str, factor: float = 1) -> None:
+    graph.node[9].op_type = operator
+    _with_weight(graph, lambda weight: weight * factor)
 
 
 def _flat(graph: onnx.GraphProto) -> None:
@@ -226,12 +223,7 @@ def _double(graph: onnx.GraphProto) -> None:
     graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
 
 
-def _second_output(graph: onnx.GraphProto) -> None:
-    graph.output.append(helper.make_tensor_value_info("i", TensorProto.FLOAT, None))
-
-
-def _unknown(graph: onnx.GraphProto) -> None:
-    graph.node[9].op_type = "NoSuchOperator"
+_SECOND = helper.make_tensor_value_info("i", TensorProto.FLOAT, None)
 
 
 def _failing(graph: onnx.GraphProto) -> None:
@@ -246,12 +238,21 @@ def _failing(graph: onnx.GraphProto) -> None:
     ("damage", "problem"),
     [
         (_silent, r"'audio' of the 'compressed vocoder\.onnx' is silent: .* exclude modules"),
-        (_overflowing, "has values that are not finite, the original's has none"),
-        (_multiplying_infinity, r"could not be read again: weight 'post\.weight' has values"),
+        (
+            lambda g: _become(g, "Exp", 1e6),
+            "has values that are not finite, the original's has none",
+        ),
+        (
+            lambda g: _with_weight(g, lambda w: np.full_like(w, np.inf)),
+            r"could not be read again: weight 'post\.weight' has values",
+        ),
         (_flat, "is float32 with 2 axes, the original's float32 with 3 axes"),
         (_double, "is float64 with 3 axes, the original's float32"),
-        (_second_output, "returns audio, i, the original audio"),
-        (_unknown, r"cannot open 'compressed vocoder\.onnx': .*NoSuchOperator.*another scheme"),
+        (lambda g: g.output.append(_SECOND), "returns audio, i, the original audio"),
+        (
+            lambda g: _become(g, "NoSuchOperator"),
+            r"cannot open 'compressed vocoder\.onnx': .*NoSuchOperator.*another scheme",
+        ),
         (_failing, r"'compressed vocoder\.onnx' cannot be run: .*another scheme"),
     ],
 )

@@ -156,46 +156,34 @@ def test_wrong_texts_are_told_in_a_line(
     assert "\n" not in str(raised.value)
 
 
-def _missing(folder: Path) -> None:
-    (folder / "u00.wav").unlink()
-
-
-def _further(folder: Path) -> None:
-    (folder / "other.WAV").write_bytes((folder / "u00.wav").read_bytes())
-
-
-def _other_rate(folder: Path) -> None:
-    write_wav(folder / "u00.wav", Audio(samples=np.ones(900, np.float32), sample_rate=8_000))
-
-
-def _no_sound(folder: Path) -> None:
-    write_wav(folder / "u00.wav", Audio(samples=np.zeros(900, np.float32), sample_rate=16_000))
-
-
-def _no_wav(folder: Path) -> None:
-    (folder / "u00.wav").write_bytes(b"RIFF")
+def _wav(value: float, rate: int) -> bytes:
+    return Audio(samples=np.full(900, value, np.float32), sample_rate=rate).to_wav()
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "content", "message"),
     [
-        (_missing, "has no recording of 'u00'"),
-        (_further, "has recordings that no text names: 'other'"),
-        (_other_rate, "recordings of 'u00' are at 8000 and 16000 Hz"),
-        (_no_sound, "the reference's recording of 'u00' is silent"),
-        (_no_wav, "cannot read audio from"),
+        ("u00.wav", None, "has no recording of 'u00'"),
+        ("other.WAV", _wav(1, 16_000), "has recordings that no text names: 'other'"),
+        ("u00.wav", _wav(1, 8_000), "recordings of 'u00' are at 8000 and 16000 Hz"),
+        ("u00.wav", _wav(0, 16_000), "the reference's recording of 'u00' is silent"),
+        ("u00.wav", b"RIFF", "cannot read audio from"),
     ],
 )
 def test_recordings_that_do_not_fit_are_told_in_a_line(
     spoken: dict[str, Audio],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    damage: Any,
+    *,
+    name: str,
+    content: bytes | None,
     message: str,
 ) -> None:
     few = dict(list(spoken.items())[:2])
     reference, candidate = (_write(tmp_path / name, few) for name in ("fp32", "int8"))
-    damage(reference)
+    (reference / name).unlink(missing_ok=True)
+    if content is not None:
+        (reference / name).write_bytes(content)
     texts = tmp_path / "texts.jsonl"
     rows = [{"name": name, "text": _WORDS[name]} for name in few]
     texts.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")

@@ -1,6 +1,5 @@
 """Files on disk are used only if they are whole and belong here."""
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -44,40 +43,26 @@ def test_a_finished_piece_is_found(store: Store, spoken: Synthesis) -> None:
         assert store.find_synthesis(_JOB.model_copy(update=other)) is None
 
 
-def _cut_row(wav: Path) -> None:
-    row = wav.with_suffix(".json")
-    row.write_bytes(row.read_bytes()[:-20])
-
-
-def _cut_wav(wav: Path) -> None:
-    wav.write_bytes(wav.read_bytes()[:-100])
-
-
-def _flip_wav(wav: Path) -> None:
-    content = bytearray(wav.read_bytes())
-    content[-1000] ^= 1
-    wav.write_bytes(content)
-
-
-def _other_model(wav: Path) -> None:
-    row = wav.with_suffix(".json")
-    row.write_text(json.dumps(json.loads(row.read_text()) | {"model": "a" * 16 + "b" * 48}))
-
-
-def _binary_row(wav: Path) -> None:
-    wav.with_suffix(".json").write_bytes(b"\xff\xfe\x00")
-
-
 @pytest.mark.parametrize(
-    "damage",
-    [_cut_row, _cut_wav, _flip_wav, _other_model, _binary_row, lambda wav: wav.unlink()],
+    ("suffix", "change"),
+    [
+        (".json", lambda row: row[:-20]),
+        (".wav", lambda wav: wav[:-100]),
+        (".wav", lambda wav: wav[:-1000] + bytes([wav[-1000] ^ 1]) + wav[-999:]),
+        (".json", lambda row: row.replace(b"a" * 64, b"a" * 16 + b"b" * 48)),
+        (".json", lambda _: b"\xff\xfe\x00"),
+        (".wav", lambda _: None),
+    ],
     ids=["row cut", "wav cut", "bit flipped", "other model", "not text", "wav gone"],
 )
 def test_a_damaged_piece_counts_as_missing(
-    store: Store, spoken: Synthesis, damage: Callable[[Path], None]
+    store: Store, spoken: Synthesis, suffix: str, change: Callable[[bytes], bytes | None]
 ) -> None:
     """It will be spoken again."""
-    damage(store.wav_path(spoken))
+    path = store.wav_path(spoken).with_suffix(suffix)
+    changed = change(before := path.read_bytes())
+    assert changed != before
+    path.unlink() if changed is None else path.write_bytes(changed)
     assert store.find_synthesis(_JOB) is None
 
 

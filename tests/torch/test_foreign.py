@@ -1,7 +1,6 @@
 """Modules that torch.ao or torchao changed are named; those with QuantStubs are compressed."""
 
 import importlib
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -52,76 +51,53 @@ def test_stubs_are_the_identity(scheme: str) -> None:
     assert torch.equal(small(INPUTS), compress(plain, scheme, calibration=given)(INPUTS))
 
 
-def _prepared_qat() -> Any:
-    net = _net().train()
-    net.qconfig = quantization.get_default_qat_qconfig("fbgemm")
-    return quantization.prepare_qat(net)
-
-
-def _prepared() -> Any:
-    net = _net()
-    net.qconfig = quantization.get_default_qconfig("fbgemm")
-    return quantization.prepare(net)
-
-
-def _converted() -> Any:
-    net = _prepared()
+def _made(how: str) -> Any:
+    """Return the network as another quantizer leaves it."""
+    is_trained = "training" in how
+    net, kind = _net().train(is_trained), "qat_qconfig" if is_trained else "qconfig"
+    if how.startswith("fx"):
+        mapping = getattr(quantization, f"get_default_{kind}_mapping")("fbgemm")
+        prepare = quantize_fx.prepare_qat_fx if is_trained else quantize_fx.prepare_fx
+        net, convert = prepare(net, mapping, (INPUTS,)), quantize_fx.convert_fx
+    elif how == "dynamic":
+        return quantization.quantize_dynamic(net, {nn.Linear})
+    elif how == "torchao":
+        torchao: Any = importlib.import_module("torchao.quantization")
+        torchao.quantize_(net, torchao.Int8WeightOnlyConfig())
+        return net
+    elif how == "ours":
+        return prepare_qat(net, "int8-dynamic").module
+    else:
+        net.qconfig = getattr(quantization, f"get_default_{kind}")("fbgemm")
+        net = (quantization.prepare_qat if is_trained else quantization.prepare)(net)
+        convert = quantization.convert
+    if not how.endswith("converted"):
+        return net
     net(INPUTS)
-    return quantization.convert(net)
-
-
-def _fx() -> Any:
-    mapping = quantization.get_default_qconfig_mapping("fbgemm")
-    return quantize_fx.prepare_fx(_net(), mapping, (INPUTS,))
-
-
-def _fx_qat() -> Any:
-    mapping = quantization.get_default_qat_qconfig_mapping("fbgemm")
-    return quantize_fx.prepare_qat_fx(_net().train(), mapping, (INPUTS,))
-
-
-def _fx_converted() -> Any:
-    net = _fx()
-    net(INPUTS)
-    return quantize_fx.convert_fx(net)
-
-
-def _dynamic() -> Any:
-    return quantization.quantize_dynamic(_net(), {nn.Linear})
-
-
-def _torchao() -> Any:
-    torchao: Any = importlib.import_module("torchao.quantization")
-    net = _net()
-    torchao.quantize_(net, torchao.Int8WeightOnlyConfig())
-    return net
-
-
-def _ours() -> Any:
-    return prepare_qat(_net(), "int8-dynamic").module
+    return convert(net)
 
 
 @pytest.mark.usefixtures("torchao")
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("how", "told"),
     [
-        (_prepared_qat, r"prepared for training by torch\.ao \('quant.*QuantStub"),
-        (_prepared, r"prepared for calibration by torch\.ao \("),
-        (_converted, r"quantized by torch\.ao \('quant' is a Quantize\); give the FP32 module"),
-        (_fx, r"prepared for calibration by torch\.ao"),
-        (_fx_qat, r"prepared for training by torch\.ao"),
-        (_fx_converted, r"quantized by torch\.ao \('first' is a LinearReLU\)"),
-        (_dynamic, r"quantized by torch\.ao \('first' is a Linear\)"),
-        (_torchao, r"quantized by torchao.* \('first\.weight' is a"),
-        (_ours, r"prepared by prepare_qat .*convert_qat"),
+        ("training", r"prepared for training by torch\.ao \('quant.*QuantStub"),
+        ("prepared", r"prepared for calibration by torch\.ao \("),
+        ("converted", r"quantized by torch\.ao \('quant' is a Quantize\); give the FP32 module"),
+        ("fx", r"prepared for calibration by torch\.ao"),
+        ("fx training", r"prepared for training by torch\.ao"),
+        ("fx converted", r"quantized by torch\.ao \('first' is a LinearReLU\)"),
+        ("dynamic", r"quantized by torch\.ao \('first' is a Linear\)"),
+        ("torchao", r"quantized by torchao.* \('first\.weight' is a"),
+        ("ours", r"prepared by prepare_qat .*convert_qat"),
     ],
 )
-def test_what_another_quantizer_left_is_named(make: Callable[[], Any], told: str) -> None:
-    net = make()
+def test_what_another_quantizer_left_is_named(how: str, told: str) -> None:
+    net = _made(how)
     with pytest.raises(QuantizationError, match=told) as caught:
         compress(net, "int8-dynamic")
     assert "\n" not in str(caught.value)
-    if make is not _ours:
+    if how != "ours":
         with pytest.raises(QuantizationError, match=told):
             prepare_qat(net, find_recipe("module", "int8-dynamic"))
 

@@ -201,7 +201,11 @@ def test_attention_of_any_kind_computes_the_same(kind: str, scheme: str) -> None
     if kind == "shared":
         attentions = [nn.MultiheadAttention(64, 4)] * 3
     else:
-        attentions = [_Doubled(64, 4) if kind == "subclass" else _learned()]
+        attentions = [
+            _Doubled(64, 4)
+            if kind == "subclass"
+            else nn.MultiheadAttention(64, 4, add_bias_kv=True)
+        ]
     net = _Attending(*attentions).eval()
     small = compress(net, scheme)
     assert len({*small.get_submodule("attentions").children()}) == 1
@@ -210,10 +214,6 @@ def test_attention_of_any_kind_computes_the_same(kind: str, scheme: str) -> None
     assert (expected - found).norm() / expected.norm() < 0.2
     layer = next(r for r in manifest_of(small).layers if r.module.endswith("out_proj"))
     assert ("hands its weight to a function" in layer.reason) == (kind != "shared")
-
-
-def _learned() -> nn.MultiheadAttention:
-    return nn.MultiheadAttention(64, 4, add_bias_kv=True)
 
 
 @pytest.mark.parametrize("shape", [(1, 6, 40), (2, 6, 70_000), (3, 5, 7)])
