@@ -49,28 +49,15 @@ def test_pcm_wav_plays_in_the_standard_library_and_saturates(tmp_path: Path) -> 
     assert integers.tolist() == [0, 16384, -16384, 32767, -32768]
 
 
-@pytest.mark.parametrize("content", [b"", b"RIFF", b"no audio at all" * 20], ids=str)
-def test_unreadable_file_is_a_model_error(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.wav"
-    path.write_bytes(content)
-    with pytest.raises(ModelError, match=r"x\.wav"):
-        read_wav(path)
-
-
-@pytest.mark.parametrize("name", ["missing.wav", "missing.raw"])
-def test_missing_file_is_a_model_error(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ModelError, match=name):
-        read_wav(tmp_path / name)
-
-
-def test_headerless_file_is_a_model_error(tmp_path: Path) -> None:
+def test_unreadable_file_is_a_model_error(tmp_path: Path) -> None:
     """Soundfile takes the suffix .raw for headerless samples and raises a TypeError."""
-    (tmp_path / "x.raw").write_bytes(bytes(100))
-    with pytest.raises(ModelError, match=r"x\.raw"):
-        read_wav(tmp_path / "x.raw")
-
-
-def test_stereo_is_refused(tmp_path: Path) -> None:
+    for name in ("x.wav", "x.raw"):
+        path = tmp_path / name
+        for content in (None, b"", b"RIFF", b"no audio at all" * 20, bytes(100)):
+            if content is not None:
+                path.write_bytes(content)
+            with pytest.raises(ModelError, match=name):
+                read_wav(path)
     soundfile.write(tmp_path / "x.wav", np.zeros((10, 2)), 16000)
     with pytest.raises(ModelError, match="2 channels; mono"):
         read_wav(tmp_path / "x.wav")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
@@ -85,16 +86,9 @@ def test_all_wrong_keys_are_named_at_once(tmp_path: Path) -> None:
         read_config(_write(tmp_path, "version = 9\nname = 1\nextra = true"), _File)
 
 
-def test_missing_file_and_folder_are_recipe_errors(tmp_path: Path) -> None:
+def test_missing_file_is_a_recipe_error(tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="cannot read"):
         read_config(tmp_path / "missing.toml", _File)
-    with pytest.raises(RecipeError, match="cannot read"):
-        read_config(tmp_path, _File)
-
-
-def test_deeply_nested_file_is_a_recipe_error(tmp_path: Path) -> None:
-    with pytest.raises(RecipeError, match=r"file\.toml"):
-        read_config(_write(tmp_path, "version = " + "[" * 2000 + "]" * 2000), _File)
 
 
 @pytest.mark.slow
@@ -119,27 +113,19 @@ def test_own_file_is_taken_as_it_is(tmp_path: Path) -> None:
     assert data_file("calib/sets", str(own)) == own
 
 
-def test_unknown_name_lists_those_that_are_shipped() -> None:
-    with pytest.raises(RecipeError, match=r"no sets named 'xx'; shipped: de, en, es") as caught:
-        data_file("calib/sets", "xx")
-    assert ".toml" in str(caught.value)
-
-
-def test_missing_own_file_is_named() -> None:
-    with pytest.raises(RecipeError, match=r"no file 'missing\.toml'"):
-        data_file("calib/sets", "missing.toml")
-
-
-@pytest.mark.parametrize("name", ["../recipes/piper", "/etc/passwd", "..", "", "\0"])
-def test_name_does_not_leave_its_folder(name: str) -> None:
-    with pytest.raises(RecipeError):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("xx", r"no sets named 'xx'; shipped: de, en, es.*\.toml"),
+        ("missing.toml", r"no file 'missing\.toml'"),
+        *((name, "") for name in ("../recipes/piper", "/etc/passwd", "..", "", "\0")),
+        *((name, "") for name in ("a" * 300, "a" * 300 + ".toml", "\0.toml")),
+    ],
+)
+def test_name_of_no_file_is_refused(name: str, message: str) -> None:
+    with pytest.raises(RecipeError) as caught:
         data_file("calib/sets", name)
-
-
-@pytest.mark.parametrize("name", ["a" * 300, "a" * 300 + ".toml", "\0.toml"])
-def test_name_that_no_file_can_have_is_a_recipe_error(name: str) -> None:
-    with pytest.raises(RecipeError):
-        data_file("calib/sets", name)
+    assert re.search(message, str(caught.value))
 
 
 def test_demo_voice_is_inside_the_package() -> None:

@@ -21,20 +21,14 @@ def _with_cpuinfo(monkeypatch: pytest.MonkeyPatch, text: str | None) -> Processo
     return describe_processor()
 
 
-def test_x86_features_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, _X86)
     assert found.model == "Fast CPU"
     assert found.features == ("avx2", "avx512_vnni")
     assert found.integer_kernels == "AVX512-VNNI"
-
-
-def test_arm_features_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, _ARM)
     assert found.features == ("asimd", "asimddp", "i8mm")
     assert found.integer_kernels == "I8MM"
-
-
-def test_system_without_cpuinfo_has_no_features(monkeypatch: pytest.MonkeyPatch) -> None:
     found = _with_cpuinfo(monkeypatch, None)
     assert found.features == ()
     assert found.integer_kernels == "unknown"

@@ -89,10 +89,10 @@ def test_what_is_not_a_finite_number_fails(metric: str, direction: str) -> None:
     assert not _passes(_gate(metric, limit, direction))
 
 
-@pytest.mark.parametrize("baseline", ["nothing", "snr", "zero", "bad"])
-def test_a_relative_gate_without_a_usable_baseline_fails(baseline: str) -> None:
+def test_a_relative_gate_without_a_usable_baseline_fails() -> None:
     """Nothing is divided by zero or by what is missing."""
-    assert not _passes(_gate("size.ratio", 1e300, kind="relative", baseline=baseline))
+    for baseline in ("nothing", "snr", "zero", "bad"):
+        assert not _passes(_gate("size.ratio", 1e300, kind="relative", baseline=baseline))
 
 
 def test_one_failing_gate_fails_the_verdict_and_the_others_are_still_shown() -> None:
