@@ -15,7 +15,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from tests import measures
+from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.config import data_file, demo_voice
 from tts_compress.families import Upstream
@@ -349,11 +349,6 @@ def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     measure_no_cost(monkeypatch)
 
 
-@pytest.fixture(scope="session", name="snr_db")
-def _snr_db() -> Callable[[Any, Any], float]:
-    return measures.snr_db
-
-
 @pytest.fixture(scope="session")
 def compare_models() -> Callable[..., Any]:
     """Return a function that compares two language models in-process on the first one's tokens."""
@@ -367,3 +362,16 @@ def compare_models() -> Callable[..., Any]:
         )
 
     return compare
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Return a function that runs a command that is refused, and returns its line of error."""
+
+    def run(*arguments: object) -> str:
+        capsys.readouterr()
+        assert main([*map(str, arguments)]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        return line
+
+    return run

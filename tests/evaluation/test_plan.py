@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 
@@ -51,23 +52,16 @@ def test_plan_for_people(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("points", ["0", "-1", "nan", "inf", "101"])
-def test_a_difference_out_of_range_is_refused(
-    points: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", f"--plan={points}"]) == 2
-    assert "give 0.01 to 100" in capsys.readouterr().err
+def test_a_difference_out_of_range_is_refused(points: str, refused: Callable[..., str]) -> None:
+    assert "give 0.01 to 100" in refused("evaluate", f"--plan={points}")
 
 
-def test_without_a_plan_models_are_needed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", "demo"]) == 2
-    assert "--plan POINTS" in capsys.readouterr().err
+def test_without_a_plan_models_are_needed(refused: Callable[..., str]) -> None:
+    assert "--plan POINTS" in refused("evaluate", "demo")
 
 
-def test_an_output_without_a_report_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["evaluate", "--plan", "1", "--output", str(tmp_path)]) == 2
-    assert "there is no report" in capsys.readouterr().err
+def test_an_output_without_a_report_is_named(tmp_path: Path, refused: Callable[..., str]) -> None:
+    assert "there is no report" in refused("evaluate", "--plan", "1", "--output", tmp_path)
 
 
 def test_too_few_transcripts_show_no_pace() -> None:

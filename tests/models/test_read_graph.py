@@ -29,6 +29,12 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
+    for name, message in (("nothing.onnx", r"^no file '"), ("a" * 300, "is not a readable ONNX")):
+        with pytest.raises(ModelError, match=message):
+            read_graph(tmp_path / name)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 50, 1000, -1])
 def test_truncated_file_is_refused(file: Path, kept: int) -> None:
     file.write_bytes(file.read_bytes()[:kept])

@@ -145,34 +145,31 @@ def test_a_files_name_is_no_command(artifact: Path) -> None:
 
 
 def test_a_card_does_not_write_through_a_link(
-    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    artifact: Path, tmp_path: Path, refused: Callable[..., str]
 ) -> None:
     """In an artifact from an archive it may lead to any file of the user's."""
     target = tmp_path / "profile"
     (artifact / "README.md").symlink_to(target)
-    assert main(["card", str(artifact), "--force"]) == 2
-    assert "README.md' is a link; remove it" in capsys.readouterr().err
+    assert "README.md' is a link; remove it" in refused("card", artifact, "--force")
     assert not target.exists()
 
 
 def test_the_report_of_another_model_is_refused(
-    artifact: Path, capsys: pytest.CaptureFixture[str]
+    artifact: Path, refused: Callable[..., str]
 ) -> None:
     """Its figures would be published as this one's."""
-    assert main(["card", str(artifact), "--report", str(_SHIPPED)]) == 2
-    assert "the report is of 'out/demo-int8' (int8), whose weights are not" in (
-        capsys.readouterr().err
+    assert "the report is of 'out/demo-int8' (int8), whose weights are not" in refused(
+        "card", artifact, "--report", _SHIPPED
     )
     assert not (artifact / "README.md").exists()
 
 
 def test_a_card_is_replaced_only_when_asked(
-    artifact: Path, capsys: pytest.CaptureFixture[str]
+    artifact: Path, capsys: pytest.CaptureFixture[str], refused: Callable[..., str]
 ) -> None:
     """Somebody may have written into it."""
     (artifact / "README.md").write_text("mine", encoding="utf-8")
-    assert main(["card", str(artifact)]) == 2
-    assert "use --force" in capsys.readouterr().err
+    assert "use --force" in refused("card", artifact)
     assert main(["card", str(artifact), "--force", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"card": str(artifact / "README.md")}
     assert main(["card", str(artifact.parent)]) == 2
@@ -236,7 +233,7 @@ def test_an_artifact_and_its_card_are_one_commit(artifact: Path, use: Callable[.
 
 @pytest.mark.parametrize("is_there", [True, False])
 def test_a_hub_that_refuses_or_is_not_there_is_one_line(
-    artifact: Path, use: Callable[..., None], capsys: pytest.CaptureFixture[str], is_there: bool
+    artifact: Path, use: Callable[..., None], refused: Callable[..., str], is_there: bool
 ) -> None:
     """No request writes; the client's error of the network was an internal error."""
     (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
@@ -244,8 +241,7 @@ def test_a_hub_that_refuses_or_is_not_there_is_one_line(
         if not is_there:
             hub.url = "http://127.0.0.1:1"
         use(hub, known=False)
-        assert main(["push", str(artifact), "me/voice"]) == 2
-        (printed,) = capsys.readouterr().err.splitlines()
+        printed = refused("push", artifact, "me/voice")
         assert printed.startswith("tts-compress: cannot publish 'me/voice': ")
         assert "and the network" in printed
         assert hub.requests == ["POST /api/repos/create"] * is_there
@@ -256,7 +252,7 @@ def test_a_link_is_not_followed(
     artifact: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
     name: str,
 ) -> None:
     """An artifact from an archive can hold `README.md -> ~/.aws/credentials`, which was sent."""
@@ -266,18 +262,17 @@ def test_a_link_is_not_followed(
     (artifact / name).symlink_to(elsewhere)
     hub = pytest.importorskip("huggingface_hub")
     monkeypatch.setattr(hub, "HfApi", lambda **_: pytest.fail("the hub was asked"))
-    assert main(["push", str(artifact), "me/voice"]) == 2
-    assert f"'{artifact / name}' is a link; only files are published" in capsys.readouterr().err
+    assert f"'{artifact / name}' is a link; only files are published" in refused(
+        "push", artifact, "me/voice"
+    )
 
 
 def test_what_is_incomplete_or_altered_is_not_sent(
-    artifact: Path, capsys: pytest.CaptureFixture[str]
+    artifact: Path, refused: Callable[..., str]
 ) -> None:
     """Without a card nobody knows what it is; a hash that is wrong would be published as right."""
     pytest.importorskip("huggingface_hub")
-    assert main(["push", str(artifact), "me/voice"]) == 2
-    assert "write one first: tts-compress card" in capsys.readouterr().err
+    assert "write one first: tts-compress card" in refused("push", artifact, "me/voice")
     (artifact / "README.md").write_text("# Voice\n", encoding="utf-8")
     (artifact / "voice.onnx.json").write_text("{}", encoding="utf-8")
-    assert main(["push", str(artifact), "me/voice"]) == 2
-    assert "was altered" in capsys.readouterr().err
+    assert "was altered" in refused("push", artifact, "me/voice")

@@ -125,15 +125,14 @@ def test_twenty_lines_make_a_new_voice_work(stranger: Path, tmp_path: Path) -> N
     ],
 )
 def test_a_wrong_contract_gets_one_line(
-    stranger: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, message: str
+    stranger: Path, refused: Callable[..., str], old: str, new: str, message: str
 ) -> None:
     assert old in _STRANGER
     text = _STRANGER.replace(old, new)
     stranger.with_name("contract.toml").write_text(text, encoding="utf-8")
     with pytest.raises(RecipeError, match=message):
         load(stranger)
-    assert main(["inspect", str(stranger)]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert refused("inspect", stranger)
 
 
 def test_an_unknown_voice_is_told_which_inputs_nothing_explains(stranger: Path) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from tests.texts import write_set
-from tts_compress.cli import main
 from tts_compress.compression import compress
 from tts_compress.config import data_file
 from tts_compress.errors import ArtifactError, ModelError, RecipeError
@@ -145,7 +144,7 @@ def test_characters_are_those_of_its_package(make_supertonic: Callable[..., Path
 )
 def test_a_wrong_contract_of_a_chain_gets_one_line(
     make_supertonic: Callable[..., Path],
-    capsys: pytest.CaptureFixture[str],
+    refused: Callable[..., str],
     old: str,
     new: str,
     message: str,
@@ -156,8 +155,7 @@ def test_a_wrong_contract_of_a_chain_gets_one_line(
     path.with_name("contract.toml").write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises((RecipeError, ModelError), match=message):
         load(path)
-    assert main(["inspect", str(path)]) == 2
-    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+    assert refused("inspect", path)
 
 
 def test_damaged_voices_are_model_errors(make_supertonic: Callable[..., Path]) -> None:
