@@ -25,6 +25,8 @@ from benchmarks.networks.network import NETWORKS, Network, Result
 from tts_compress.errors import EvaluationError, MissingExtraError
 from tts_compress.models.gpt_sovits import loading
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 _DEVICE = {"name": "NVIDIA X1", "capability": "9.0", "memory": "80 GiB", "cuda": "13.0"}
 
 
@@ -72,14 +74,6 @@ class FakeProbe(CudaProbe):
         """Run, and return a thousand."""
         step()
         return 1000
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

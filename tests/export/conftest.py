@@ -1,6 +1,6 @@
 """Tiny seeded networks of the official packages, and what they are compressed and run with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
@@ -10,17 +10,8 @@ from tts_compress.errors import ModelError
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Let small networks run on one thread: several wait for each other on a busy machine."""
-    if find_spec("torch") is None:
-        yield
-        return
-    import torch
-
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+def _one_thread(one_thread: None) -> None:
+    """Compute as `one_thread` says."""
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -156,13 +156,6 @@ def manifest() -> Manifest:
     )
 
 
-@pytest.fixture
-def _threads() -> Iterator[None]:
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
-
-
 def test_what_is_read_is_read_once_and_shared(toy: _Toy, reads: list[Path]) -> None:
     shorter = toy.with_options(_Options(samples=3))
     assert not reads
@@ -234,10 +227,10 @@ def test_what_is_missing_to_read_it_is_named(toy: _Toy) -> None:
         model.components()
 
 
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("one_thread")
 def test_the_runtime_speaks_by_the_options_on_the_threads(toy: _Toy) -> None:
-    runtime = toy.with_options(_Options(samples=5)).open_runtime(threads=1)
-    assert torch.get_num_threads() == 1
+    runtime = toy.with_options(_Options(samples=5)).open_runtime(threads=2)
+    assert torch.get_num_threads() == 2
     assert len(runtime.speak("a").samples) == 5
     with pytest.raises(ModelError, match="nobody said how"):
         replace(toy, prompt=Prompt()).open_runtime(threads=1)

@@ -1,14 +1,8 @@
-"""One thread for everything here: sums in another order round otherwise."""
-
-from collections.abc import Iterator
+"""One thread for everything here."""
 
 import pytest
-import torch
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _one_thread(one_thread: None) -> None:
+    """Compute as `one_thread` says."""
