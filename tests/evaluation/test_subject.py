@@ -100,13 +100,6 @@ _COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
-def named(clone: Path, upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a clone that the environment names."""
-    monkeypatch.setenv(upstream.variable, str(clone))
-    return clone
-
-
-@pytest.fixture
 def settings(
     fake: ModuleType,
     fakes: Callable[..., Any],
@@ -125,21 +118,18 @@ def settings(
 
 
 def test_the_report_names_the_clones_commit(
-    named: Path, settings: Callable[[], dict[str, str]]
+    clone: Path,
+    upstream: Upstream,
+    settings: Callable[[], dict[str, str]],
+    fake: ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert settings() == {"dropout": "off", "upstream commit": "unknown"}
-    (named / ".git").mkdir()
-    (named / ".git" / "HEAD").write_text(_COMMIT)
-    assert settings() == {"dropout": "off", "upstream commit": _COMMIT}
-
-
-def test_without_a_clone_there_is_none_to_name(settings: Callable[[], dict[str, str]]) -> None:
+    """A model of another system has nothing to do with it."""
     assert settings() == {"dropout": "off"}
-
-
-@pytest.mark.usefixtures("named")
-def test_a_model_of_another_system_has_nothing_to_do_with_it(
-    settings: Callable[[], dict[str, str]], fake: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    monkeypatch.setenv(upstream.variable, str(clone))
+    assert settings() == {"dropout": "off", "upstream commit": "unknown"}
+    (clone / ".git").mkdir()
+    (clone / ".git" / "HEAD").write_text(_COMMIT)
+    assert settings() == {"dropout": "off", "upstream commit": _COMMIT}
     monkeypatch.setattr(fake.FakeTorchModel, "family", "f5-tts")
     assert settings() == {"dropout": "off"}
