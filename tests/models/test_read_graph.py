@@ -72,7 +72,7 @@ def test_weights_that_are_not_finite_are_refused(
     model = _model(np.array([[1.0, value]], dtype))
     model.graph.node.insert(0, make_node("MatMul", "x w", "z"))
     onnx.save(model, tmp_path / "voice.onnx")
-    with pytest.raises(ModelError, match="weight 'w' has values that are not finite; .* in masks"):
+    with pytest.raises(ModelError, match=r"weight 'w' has values that are not finite; .* in masks"):
         read_graph(tmp_path / "voice.onnx")
 
 
