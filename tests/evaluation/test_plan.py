@@ -51,17 +51,11 @@ def test_plan_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "recognition" not in printed
 
 
-@pytest.mark.parametrize("points", ["0", "-1", "nan", "inf", "101"])
-def test_a_difference_out_of_range_is_refused(points: str, refused: Callable[..., str]) -> None:
-    assert "give 0.01 to 100" in refused("evaluate", f"--plan={points}")
-
-
-def test_without_a_plan_models_are_needed(refused: Callable[..., str]) -> None:
+def test_what_cannot_be_planned_is_refused(tmp_path: Path, refused: Callable[..., str]) -> None:
+    for points in ("0", "-1", "nan", "inf", "101"):
+        assert "give 0.01 to 100" in refused("evaluate", f"--plan={points}")
     assert "--plan POINTS" in refused("evaluate", "demo")
-
-
-def test_an_output_without_a_report_is_named(tmp_path: Path, refused: Callable[..., str]) -> None:
-    assert "there is no report" in refused("evaluate", "--plan", "1", "--output", tmp_path)
+    assert "there is no report" in refused("evaluate", "--plan", 1, "--output", tmp_path)
 
 
 def test_too_few_transcripts_show_no_pace() -> None:

@@ -215,11 +215,13 @@ def test_what_only_models_or_only_recordings_have_is_refused(
 
 def test_folders_of_seeds_have_the_same_names(spoken: dict[str, Audio], tmp_path: Path) -> None:
     """They were paired as they are sorted: 0 with 1, and `s10` with `s2`."""
-    few = dict(list(spoken.items())[:1])
+    few, texts = dict(list(spoken.items())[:1]), {"u00": "One."}
     for name in ("a/0", "a/1", "b/1", "b/2"):
         _write(tmp_path / name, few)
     with pytest.raises(EvaluationError, match=r"b' has no folder '0', which .*a' has"):
-        evaluate_audio(tmp_path / "a", tmp_path / "b", {"u00": "One."}, options=_SILENT_EARS)
+        evaluate_audio(tmp_path / "a", tmp_path / "b", texts, options=_SILENT_EARS)
+    with pytest.raises(EvaluationError, match="1 seeds and the reference 2"):
+        evaluate_audio([few, few], few, texts, options=_SILENT_EARS)
 
 
 @pytest.mark.parametrize("samples", [np.zeros(9, np.int16), np.zeros((9, 2), np.float32), [0.0]])
@@ -228,9 +230,3 @@ def test_samples_of_another_kind_are_told_in_a_line(samples: Any) -> None:
     spoken: Any = {"u00": audio if isinstance(samples, np.ndarray) else samples}
     with pytest.raises(EvaluationError, match=r"recording of 'u00' has samples of .*float32"):
         evaluate_audio(spoken, spoken, {"u00": "One."}, options=_SILENT_EARS)
-
-
-def test_the_candidate_needs_as_many_seeds(spoken: dict[str, Audio]) -> None:
-    audio = dict(list(spoken.items())[:1])
-    with pytest.raises(EvaluationError, match="1 seeds and the reference 2"):
-        evaluate_audio([audio, audio], audio, {"u00": "One."}, options=_SILENT_EARS)

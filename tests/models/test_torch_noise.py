@@ -92,20 +92,20 @@ def test_seeds_choose_the_noise_and_leave_torch_alone() -> None:
 
 
 def test_multinomial_draws_with_the_probabilities_given() -> None:
+    """Each index once without replacement; without noise the most probable."""
     weights = torch.tensor([1.0, 0.0, 2.0, 5.0])
     with paired_noise(0):
         drawn = torch.multinomial(weights.expand(20_000, 4), 1).flatten()
         repeated = torch.multinomial(weights, 20_000, replacement=True)
+        each = torch.tensor([[1.0, 3.0, 2.0]] * 50).multinomial(3)
     for indices in (drawn, repeated):
         share = torch.bincount(indices, minlength=4) / len(indices)
         assert share.tolist() == pytest.approx([0.125, 0, 0.25, 0.625], abs=0.02)
-
-
-def test_multinomial_without_replacement_draws_each_index_once() -> None:
-    with paired_noise(0):
-        drawn = torch.tensor([[1.0, 3.0, 2.0]] * 50).multinomial(3)
-    assert drawn.sort(dim=-1).values.tolist() == [[0, 1, 2]] * 50
-    assert len(drawn.unique(dim=0)) > 1
+    assert each.sort(dim=-1).values.tolist() == [[0, 1, 2]] * 50
+    assert len(each.unique(dim=0)) > 1
+    with paired_noise(None):
+        certain = torch.multinomial(torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]]), 1)
+    assert certain.tolist() == [[1], [0]]
 
 
 def test_multinomial_pairs_models_that_hardly_differ() -> None:
@@ -117,12 +117,6 @@ def test_multinomial_pairs_models_that_hardly_differ() -> None:
         with paired_noise(2):
             drawn.append(torch.multinomial(weights, 1))
     assert (drawn[0] == drawn[1]).float().mean() > 0.98
-
-
-def test_multinomial_without_noise_takes_the_most_probable() -> None:
-    weights = torch.tensor([[0.2, 0.5, 0.3], [0.6, 0.1, 0.3]])
-    with paired_noise(None):
-        assert torch.multinomial(weights, 1).tolist() == [[1], [0]]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
