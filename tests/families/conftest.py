@@ -1,22 +1,18 @@
 """Training of any system: a few updates, a way to stop in the middle, how near the result is."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tests.measures import snr_db
 from tests.texts import write_set
 from tests.told import Told
+from tts_compress.qat.options import TrainingOptions
 
 pytest.register_assert_rewrite("tests.families.conformance")
-
-if TYPE_CHECKING:
-    from tts_compress.qat.options import TrainingOptions
 
 
 class Stopped(Exception):  # noqa: N818  no error, a test's way out

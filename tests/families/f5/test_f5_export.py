@@ -1,12 +1,10 @@
 """A whole F5-TTS model as graphs, and compressed graphs in the official object."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,13 +12,11 @@ import pytest
 from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
+from tts_compress.models.f5.model import F5Model
 
 pytest.importorskip("torch")
 
 from tts_compress.export import OnnxModule, OnnxVocos, export, feeds_writer, record_feeds
-
-if TYPE_CHECKING:
-    from tts_compress.models.f5.model import F5Model
 
 _TEXT = "A short text to speak."
 _GRAPHS = ("preprocess", "transformer", "decode", "vocoder")

@@ -1,10 +1,8 @@
 """F5-TTS keeps what every system in torch promises; its manifest agrees with the object."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +16,8 @@ from tts_compress.compression.hybrid import compressed_components, hybrids
 from tts_compress.models import load
 from tts_compress.models.base import Model
 from tts_compress.models.f5.model import F5Model
+from tts_compress.qat.options import TrainingOptions
 from tts_compress.recipes.recipe import find_recipe
-
-if TYPE_CHECKING:
-    from tts_compress.qat.options import TrainingOptions
-
 
 _TEXT = "hello there, this is a text."
 _BLOCKS = 2 * 7

@@ -1,14 +1,12 @@
 """Tiny seeded GPT-SoVITS models in the official formats, made by the user's clone's classes."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +14,8 @@ import pytest
 from tts_compress.models.base import Prompt
 from tts_compress.models.gpt_sovits import GPT_SOVITS
 from tts_compress.models.gpt_sovits.checkpoint import VERSIONS
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXTS = ("please call again at ten", "the door was open")
 PROMPT = "a quiet day in spring"

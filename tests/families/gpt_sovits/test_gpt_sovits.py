@@ -1,23 +1,19 @@
 """GPT-SoVITS by upstream's own `TTS.run`, and the cases that need care."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tts_compress.errors import ModelError, TextError
 from tts_compress.models.base import Prompt
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.gpt_sovits.source import GptSovitsOptions
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again at ten"
 CHINESE = "一丁七万丈三上下"

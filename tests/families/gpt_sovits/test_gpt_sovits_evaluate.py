@@ -4,8 +4,6 @@ The models' processes run upstream's own text frontends, on the data that is in 
 upstream fetches there are tiny stand-ins in the formats of the real ones.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -13,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
@@ -23,10 +21,7 @@ from tests.suites import suite_text
 from tts_compress import read_report
 from tts_compress.cli import main
 from tts_compress.models.gpt_sovits import GPT_SOVITS
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
-
+from tts_compress.models.gpt_sovits.loading import Official
 
 _GATES = """
 version = 1

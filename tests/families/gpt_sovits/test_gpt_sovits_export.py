@@ -1,12 +1,10 @@
 """GPT-SoVITS as graphs and a contract: equal to torch, compressed, and spoken by onnxruntime."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -19,11 +17,9 @@ from tts_compress.models import load
 from tts_compress.models.base import Prompt
 from tts_compress.models.contract.inputs import RecordingInput
 from tts_compress.models.contract.sound import read_recording
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.torch_noise import paired_noise
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
 
 torch = pytest.importorskip("torch")
 

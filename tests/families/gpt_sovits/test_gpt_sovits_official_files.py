@@ -1,10 +1,8 @@
 """Models in upstream's own formats, read by upstream's own loaders."""
 
-from __future__ import annotations
-
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ from tts_compress.compression import compress
 from tts_compress.errors import ArtifactError, ModelError
 from tts_compress.models.base import Prompt
 from tts_compress.models.gpt_sovits.checkpoint import read_sovits, read_t2s
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again at ten"
 

@@ -1,12 +1,10 @@
 """GPT-SoVITS keeps what every system in torch promises, and upstream's own `run` speaks with it."""
 
-from __future__ import annotations
-
 import copy
 import json
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,15 +14,12 @@ from tests.families.conformance import FamilyPromises
 from tts_compress import load
 from tts_compress.cli import main
 from tts_compress.compression import compress
+from tts_compress.models.base import Call, Objective
 from tts_compress.models.gpt_sovits import GPT_SOVITS
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.qat.task import compared_outputs, objective_terms, repeatable
 from tts_compress.qat.training import CallRecorder
-
-if TYPE_CHECKING:
-    from tts_compress.models.base import Call, Objective
-    from tts_compress.models.gpt_sovits.loading import Official
-
 
 # The formats of the T2S blocks and the decoder's convolutions.
 _KINDS = {

@@ -1,11 +1,9 @@
 """The other versions of GPT-SoVITS: each loads, speaks, is compressed, saved, and speaks again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ import pytest
 from tests.measures import snr_db
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits.loading import Official
 from tts_compress.models.gpt_sovits.model import GptSovitsModel
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
 
 TEXT = "please call again"
 

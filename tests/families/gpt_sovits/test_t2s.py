@@ -1,25 +1,20 @@
 """The opened T2S transformer against upstream's scripted one."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from tts_compress.errors import ModelError
+from tts_compress.models.gpt_sovits.loading import Official
+from tts_compress.models.gpt_sovits.model import GptSovitsModel
 from tts_compress.models.torch_noise import paired_noise
 
 torch = pytest.importorskip("torch")
 
 from tts_compress.models.gpt_sovits.modules import ResidualBlock, open_residuals  # noqa: E402
 from tts_compress.torch.layers.module_surgery import fold_weight_norm  # noqa: E402
-
-if TYPE_CHECKING:
-    from tts_compress.models.gpt_sovits.loading import Official
-    from tts_compress.models.gpt_sovits.model import GptSovitsModel
-
 
 _CONFIG = {
     "model": {

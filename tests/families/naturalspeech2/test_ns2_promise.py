@@ -1,12 +1,10 @@
 """NaturalSpeech2 keeps what every system in torch promises."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +14,11 @@ from tests.families.conformance import FamilyPromises, write_suite
 from tts_compress.artifact import read_manifest
 from tts_compress.cli import main
 from tts_compress.compression import compress
+from tts_compress.models.base import Call, Objective
 from tts_compress.models.naturalspeech2.model import NaturalSpeech2Model
 from tts_compress.models.naturalspeech2.network import CODEC
 from tts_compress.qat.task import compared_outputs, repeatable
 from tts_compress.qat.training import CallRecorder
-
-if TYPE_CHECKING:
-    from tts_compress.models.base import Call, Objective
-
 
 _TEXT = "hello there, good day."
 
