@@ -198,7 +198,7 @@ def test_a_contract_goes_before_a_file_that_piper_has(stranger: Path) -> None:
 def test_styles_that_do_not_fit_are_refused(make_kokoro: Callable[..., Path]) -> None:
     path = make_kokoro()
     styles, stated = path.with_name("voices-v1.0.bin"), r"; the contract states \[510, 1, 256\]"
-    for shape in ((400, 256), (510, 1, 0)):
+    for shape in ((400, 256), (510, 1), (510, 1, 0)):
         write_styles(styles, "a", shape=shape)
         with pytest.raises(
             ModelError, match=f"voice 'a' has shape {re.escape(str([*shape]))}{stated}"
