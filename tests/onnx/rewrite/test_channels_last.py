@@ -45,24 +45,37 @@ def test_normalization_is_one_operator(square: onnx.NodeProto) -> None:
     ("place", "node"),
     [
         (0, make_node("ReduceMean", "x", "mean", axes=[2])),
+        (0, make_node("ReduceMax", "x", "mean", axes=[1])),
+        (3, make_node("ReduceMean", "squared", "variance", axes=[1], keepdims=0)),
+        (4, make_node("Add", "variance x", "above")),
+        (8, make_node("Add", "scaled x", "h")),
+        (8, make_node("Add", "scaled few", "h")),
+        (2, make_node("Pow", "x two", "squared")),
         (2, make_node("Pow", "centred three", "squared")),
         (2, make_node("Mul", "centred x", "squared")),
         (6, make_node("Div", "x deviation", "normal")),
         (7, make_node("Mul", "normal half", "scaled")),
     ],
-    ids=["over-time", "cubes", "not-a-square", "not-centred", "one-scale"],
+    ids=[
+        *("over-time", "largest", "without-axis", "no-epsilon", "no-shift", "two-shifts"),
+        *("of-x", "cubes", "not-a-square", "not-centred", "one-scale"),
+    ],
 )
 def test_other_arithmetic_stays(place: int, node: onnx.NodeProto) -> None:
     nodes = _normalized()
     nodes[place] = node
     others = {"three": np.array(3, np.float32), "half": np.array(0.5, np.float32)}
+    others["few"] = np.ones((1, 2, 1), np.float32)
     assert fuse_normalization(Graph(build(nodes, _CHANNELS, _SCALARS | others))) == 0
 
 
-def test_an_old_operator_set_stays() -> None:
+def test_an_old_operator_set_stays_and_what_the_caller_reads() -> None:
     model = build(_normalized(), _CHANNELS, _SCALARS)
     model.opset_import[0].version = 12
     assert fuse_normalization(Graph(copy_model(model))) == 0
+    model = build(_normalized(), _CHANNELS, _SCALARS)
+    model.graph.output[0].name = "h"
+    assert fuse_normalization(Graph(model)) == 0
 
 
 def _turned(perm: list[int]) -> list[onnx.NodeProto]:

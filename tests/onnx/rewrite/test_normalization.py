@@ -65,7 +65,8 @@ def test_other_arithmetic_stays(place: int, node: onnx.NodeProto) -> None:
     assert _fold(Graph(build(nodes, _WEIGHTS, batch=1))) == 0
 
 
-def test_what_the_caller_reads_stays() -> None:
+@pytest.mark.parametrize("name", ["n", "h"])
+def test_what_the_caller_reads_stays(name: str) -> None:
     model = build(_adaptive(), _WEIGHTS, batch=1)
-    model.graph.output.append(helper.make_tensor_value_info("n", 1, None))
+    model.graph.output.append(helper.make_tensor_value_info(name, 1, None))
     assert _fold(Graph(model)) == 0
