@@ -89,6 +89,11 @@ def _cropped(operator: str, begin: int, end: int, **stated: Any) -> list[onnx.No
     return [make_node(operator, "x w b", "h", **stated), make_node("Slice", f"h {ends}", "y")]
 
 
+def _cut(slices: str) -> list[onnx.NodeProto]:
+    """Cut what a padded convolution makes by other values."""
+    return [make_node("Conv", "x w b", "h", pads=[2, 2]), make_node("Slice", f"h {slices}", "y")]
+
+
 _ENDS = {f"c{n}": np.array([n]) for n in range(3)} | {f"e{n}": np.array([-n]) for n in (1, 2)}
 _ENDS |= {"e0": np.array([2**63 - 1]), "two": np.array([2])}
 _WHOLE_UP = {"w": (4, 6, 4), "b": (6,)}
@@ -166,6 +171,10 @@ _READ_TWICE = [
     make_node("Conv", "sum w3 b3", "p"),
     make_node("Concat", "p sum", "y", axis=1),
 ]
+_GATED = [make_node("Tanh", "left", "t"), make_node("Mul", "t right", "y")]
+_SPLIT_TIME = [_sliced()[0], make_node("Split", "h", "left right", axis=2), *_GATED]
+_SPLIT_ANYHOW = [_sliced()[0], make_node("Split", "h lengths", "left right", axis=1), *_GATED]
+_AXES = [make_node("Pad", "x pads value axes", "padded"), _padded()[1]]
 _LARGER = {"w1": (2, 4, 1), "b1": (2,), "w2": (2, 4, 1), "w3": (9, 2, 1), "b3": (9,)}
 _WIDE = {"w": (6, 5, 3), "b": (6,)}
 
@@ -180,10 +189,19 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (fold_padding, _padded(), _LAYER, _pads(0, 0, 2, 0, 0, 1, value=0.5)),
         (fold_padding, _padded("reflect"), _LAYER, _pads(0, 0, 2, 0, 0, 1)),
         (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
+        (fold_padding, _padded(), _WIDE, _pads(0, 0, 2, 0, 1, 1)),
+        (fold_padding, _AXES, _LAYER, _pads(0, 0, 2, 0, 0, 1) | {"axes": np.arange(3)}),
         (fold_padding, _padded(), _LAYER, _pads(0, 0, -1, 0, 0, 2)),
         (fold_padding, _OTHER_READER, {"w": (4, 4, 3), "b": (4,)}, _pads(0, 0, 1, 0, 0, 1)),
         (fold_cropping, _cropped("Conv", 0, 2, pads=[1, 1]), _LAYER, _ENDS),
         (fold_cropping, _cropped("Conv", 0, 1, pads=[1, 1], strides=[2]), _LAYER, _ENDS),
+        (fold_cropping, _cut("c0 e2 one"), _LAYER, _ENDS | _CUTS),
+        (fold_cropping, _cut("c0 e0 two two"), _LAYER, _ENDS),
+        (fold_cropping, _cut("e2 e0 two"), _LAYER, _ENDS),
+        (fold_cropping, _cut("c0 c2 two"), _LAYER, _ENDS),
+        (fold_cropping, _cut("c0 lengths two"), _LAYER, _ENDS),
+        (split_convolutions, _SPLIT_TIME, _LAYER, {}),
+        (split_convolutions, _SPLIT_ANYHOW, _LAYER, {}),
         (split_convolutions, _WHOLE, _LAYER, _CUTS),
         (split_convolutions, _TIME, _LAYER, _CUTS),
         (split_convolutions, _HALVES, _LAYER, {}),
@@ -194,8 +212,11 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
     ],
     ids=[
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
-        *("padding with no zeros", "reflections", "padded channels", "a cut", "padding read twice"),
-        *("cut more than padded", "cut behind strides"),
+        *("padding with no zeros", "reflections", "padded channels", "channels padded behind"),
+        *("named axes", "a cut", "padding read twice"),
+        *("cut more than padded", "cut behind strides", "cut channels", "each second step"),
+        *("the last steps", "the first steps", "as many as are asked for"),
+        *("halves of time", "parts of any size"),
         *("read whole", "slices of time", "halves without a gate", "groups"),
         *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
     ],
