@@ -27,12 +27,12 @@ _CUTS = {
 _SKIPS = {"w1": (8, 4, 1), "b1": (8,), "w2": (8, 4, 1), "w3": (2, 8, 1), "b3": (2,)}
 
 
-def _zeros(like: str, value: float = 0.0) -> list[onnx.NodeProto]:
-    """Add zeros of the shape of a tensor at run time."""
+def _zeros(like: str, value: float = 0.0, **part: int) -> list[onnx.NodeProto]:
+    """Add zeros of the shape of a tensor, or of a part of that, at run time."""
     filling = helper.make_tensor("value", TensorProto.FLOAT, [1], [value])
     return [
         make_node("Conv", "x w b", "h", pads=[1, 1]),
-        make_node("Shape", like, "shape"),
+        make_node("Shape", like, "shape", **part),
         make_node("ConstantOfShape", "shape", "zeros", value=filling),
         make_node("Add", "zeros h", "sum"),
         make_node("Tanh", "sum", "y"),
@@ -165,7 +165,8 @@ _WHOLE = [
     make_node("Mul", "t right", "m"),
     make_node("Concat", "m h", "y", axis=1),
 ]
-_TIME = [_sliced()[0], make_node("Slice", "h zero three two one", "y")]
+_TIME = [_sliced()[0], make_node("Slice", "h zero three two one", "s"), make_node("Tanh", "s", "y")]
+_UNKNOWN = [*_sliced()[:2], make_node("Slice", "h three lengths one", "right"), *_sliced()[3:]]
 _READ_TWICE = [
     *_skips()[:-1],
     make_node("Conv", "sum w3 b3", "p"),
@@ -186,6 +187,8 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (eliminate_identity, _zeros("x"), {"w": (1, 4, 3), "b": (1,)}, {}),
         (eliminate_identity, _LONGER, _LAYER, {}),
         (eliminate_identity, _zeros("h", value=1.0), _LAYER, {}),
+        (eliminate_identity, _zeros("h", start=1), _LAYER, {}),
+        (eliminate_identity, _zeros("h", end=2), _LAYER, {}),
         (fold_padding, _padded(), _LAYER, _pads(0, 0, 2, 0, 0, 1, value=0.5)),
         (fold_padding, _padded("reflect"), _LAYER, _pads(0, 0, 2, 0, 0, 1)),
         (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
@@ -204,6 +207,7 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (split_convolutions, _SPLIT_ANYHOW, _LAYER, {}),
         (split_convolutions, _WHOLE, _LAYER, _CUTS),
         (split_convolutions, _TIME, _LAYER, _CUTS),
+        (split_convolutions, _UNKNOWN, _LAYER, _CUTS),
         (split_convolutions, _HALVES, _LAYER, {}),
         (split_convolutions, _sliced(group=2), {"w": (6, 2, 3), "b": (6,)}, _CUTS),
         (merge_pointwise, _READ_TWICE, _SKIPS, {}),
@@ -212,12 +216,13 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
     ],
     ids=[
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
+        *("zeros of the last axes", "zeros of the first axes"),
         *("padding with no zeros", "reflections", "padded channels", "channels padded behind"),
         *("named axes", "a cut", "padding read twice"),
         *("cut more than padded", "cut behind strides", "cut channels", "each second step"),
         *("the last steps", "the first steps", "as many as are asked for"),
         *("halves of time", "parts of any size"),
-        *("read whole", "slices of time", "halves without a gate", "groups"),
+        *("read whole", "slices of time", "open ends", "halves without a gate", "groups"),
         *("a sum that is read elsewhere", "wide kernels", "a merger that would be larger"),
     ],
 )
