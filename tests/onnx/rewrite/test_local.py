@@ -27,7 +27,7 @@ _CUTS = {
 _SKIPS = {"w1": (8, 4, 1), "b1": (8,), "w2": (8, 4, 1), "w3": (2, 8, 1), "b3": (2,)}
 
 
-def _zeros(like: str, value: float = 0.0, **part: int) -> list[onnx.NodeProto]:
+def _zeros(like: str, value: float = 0.0, **part: Any) -> list[onnx.NodeProto]:
     """Add zeros of the shape of a tensor, or of a part of that, at run time."""
     filling = helper.make_tensor("value", TensorProto.FLOAT, [1], [value])
     return [
