@@ -222,6 +222,9 @@ def test_folders_of_seeds_have_the_same_names(spoken: dict[str, Audio], tmp_path
         evaluate_audio(tmp_path / "a", tmp_path / "b", texts, options=_SILENT_EARS)
     with pytest.raises(EvaluationError, match="1 seeds and the reference 2"):
         evaluate_audio([few, few], few, texts, options=_SILENT_EARS)
+    (tmp_path / "a" / "0" / "u00.wav").write_bytes(b"RIFF")
+    with pytest.raises(EvaluationError, match="cannot read audio from"):
+        evaluate_audio(tmp_path / "a", tmp_path / "a", texts, options=_SILENT_EARS)
 
 
 @pytest.mark.parametrize("samples", [np.zeros(9, np.int16), np.zeros((9, 2), np.float32), [0.0]])
