@@ -86,3 +86,5 @@ def test_a_file_system_without_locks_has_folders_too(
     with temporary_folder(tmp_path) as first, temporary_folder(tmp_path) as second:
         assert {*tmp_path.iterdir()} == {first, second}
     assert not [*tmp_path.iterdir()]
+    with exclusive_folder(tmp_path, "training"), exclusive_folder(tmp_path, "training"):
+        (tmp_path / "x").touch()

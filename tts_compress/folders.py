@@ -66,9 +66,15 @@ def exclusive_folder(folder: Path, use: str, shown: Path | None = None) -> Itera
         use: Its use, for the message: `training`.
         shown: Folder to name there; by default this one.
     """
+    lock, locks = None, _can_lock()
     with file_errors(f"cannot open '{folder}'"):
-        lock = _lock(folder)
-    if lock is None and _can_lock():
+        try:
+            lock = _lock(folder)
+        except OSError as error:
+            if error.errno not in _WITHOUT_LOCKS:
+                raise
+            locks = False
+    if lock is None and locks:
         raise ArtifactError(
             f"another process is {use} into '{shown or folder}'; wait for it, or choose another "
             "output"

@@ -16,6 +16,7 @@ Until an evaluation is done they lie in the user's cache, which is cleared of wh
 
     evaluations/<output>/    of one evaluation, which goes on from there; gone when it is done
     analyses/<code>/         transcripts and measures, which other evaluations of the same audio use
+    trainings/<unit>/        of a sweep's unit, which goes on from there; gone when it is done
 
 `analyze` fills in what a recognizer, or the measure of a metric, finds in single audios.
 """
@@ -232,7 +233,8 @@ def _code(options: EvaluationOptions) -> str:
 
 def _remove_old(cache: Path) -> None:
     oldest = time.time() - _KEPT_S
-    for kind in ("evaluations", "analyses"):  # a sweep's plan stays as long as its machines need
+    # A sweep's plan stays as long as its machines need.
+    for kind in ("evaluations", "analyses", "trainings"):
         for folder, _, names in os.walk(cache / kind):  # ignores folders that others remove
             for path in (Path(folder, name) for name in names):
                 with suppress(FileNotFoundError):

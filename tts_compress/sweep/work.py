@@ -15,25 +15,34 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from tts_compress.compression import compress
+from tts_compress.compression import compress, compress_trained
 from tts_compress.config import data_file, data_names
-from tts_compress.environment import code_hash, describe_environment
+from tts_compress.environment import code_hash, describe_environment, describe_processor
 from tts_compress.errors import EvaluationError, TTSCompressError, reason
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.pairs import Side, fill_store
 from tts_compress.evaluation.process import KeptWorkers
 from tts_compress.evaluation.run import check_language, evaluate
 from tts_compress.evaluation.stages import time_pair
-from tts_compress.evaluation.store import Analyzer, Store, find_analyzers, find_recognizer
+from tts_compress.evaluation.store import (
+    Analyzer,
+    Store,
+    cache_folder,
+    find_analyzers,
+    find_recognizer,
+    short_hash,
+)
 from tts_compress.evaluation.subject import Subject, give_speakers, open_subject
 from tts_compress.folders import temporary_folder
 from tts_compress.processes import Answer, serve
+from tts_compress.qat.options import TrainingRun
 from tts_compress.reading import read_text
+from tts_compress.recipes.formats import find_scheme
 from tts_compress.sweep.plan import Identity, OpenPlan, Unit, hash_of
 from tts_compress.sweep.results import open_results
 
@@ -81,6 +90,7 @@ class UnitRunner:
         with temporary_folder(self._scratch) as folder:
             self._KINDS[unit.kind](self, unit, folder)
             self._results.put(unit.key, folder)
+        shutil.rmtree(self._training(unit), ignore_errors=True)
         self._note(unit, seconds=perf_counter() - start)
 
     def _describe(self, spec: str) -> dict[str, str]:
@@ -114,9 +124,20 @@ class UnitRunner:
     def _compress(self, unit: Unit, folder: Path) -> None:
         assert unit.scheme is not None, "units that compress have one"
         reference, scheme = self._reference(unit).model, unit.scheme
+        compressing: Callable[..., Any] = compress
+        if find_scheme(scheme.scheme).trained:
+            compressing = partial(compress_trained, run=TrainingRun(folder=self._training(unit)))
         calibration = self._plan.calibration
-        model = compress(reference, scheme.scheme, recipe=scheme.recipe, calibration=calibration)
+        model = compressing(reference, scheme.scheme, recipe=scheme.recipe, calibration=calibration)
         model.save(folder / "model")
+
+    def _training(self, unit: Unit) -> Path:
+        """Return the folder of a unit's training, with which another process here goes on.
+
+        Processors round differently: one would refuse the checkpoint of another.
+        """
+        name = short_hash(f"{unit.key}\n{self._plan.output}\n{describe_processor()}")
+        return cache_folder() / "trainings" / name
 
     def _speak(self, unit: Unit, folder: Path) -> None:
         assert unit.shard is not None, "speech is divided"
