@@ -1,6 +1,7 @@
 """A search of a tiny voice, from the first trial to the recipe that makes the same bytes again."""
 
 import json
+import math
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import onnx
 import pytest
 
 from tts_compress.cli import main
+from tts_compress.errors import ArtifactError, EvaluationError
+from tts_compress.folders import exclusive_folder
 from tts_compress.models import load
 from tts_compress.models.base import GraphModel
 from tts_compress.onnx.noise import feed_noise
@@ -21,6 +24,7 @@ from tts_compress.search import search as searching
 from tts_compress.search.measure import GraphComparison, MeasuredDamage, open_cost
 from tts_compress.search.options import Objective, SearchOptions
 from tts_compress.search.outcome import Point
+from tts_compress.search.search import search
 
 _GROUPS = ["dec.*", "flow.*", "enc_p.*", "dp.*"]
 _TEXT = "Good evening to you."
@@ -42,15 +46,13 @@ def _judge(rise: float) -> Callable[..., Any]:
         own = 0.9 if output.name == "int8" else rise
         size = len(small.written("").SerializeToString())
         figures = SimpleNamespace(
-            wer_delta=own / 100,
-            wer_interval=(-0.01, 0.012),
             candidate_bytes=size,
             distortion=None,
             speed=1.0,
         )
         return SimpleNamespace(
             headline=lambda: figures,
-            wer=SimpleNamespace(reference=0.1),
+            wer=SimpleNamespace(reference=0.1, delta=own / 100, interval=(-0.01, 0.012)),
             suite=SimpleNamespace(recognizer="none"),
             write=lambda _: None,
         )
@@ -80,6 +82,27 @@ def test_memory_that_cannot_be_measured_is_refused_at_once(
     arguments = ["search", str(tiny_path), "--output", str(tmp_path), "--objective", "memory"]
     assert main(arguments) == 2
     assert "memory cannot be measured on this system; choose another" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.51, math.nan])
+def test_words_that_nobody_understands_are_refused_before_the_trials(share: float) -> None:
+    """A voice whose every word was misheard had "the rise within the bound"."""
+    started: Any = object.__new__(searching.Search)
+    evaluation = SimpleNamespace(wer=SimpleNamespace(reference=share))
+    started._evaluate, started._recipe = lambda *_: (None, evaluation), None
+    with pytest.raises(EvaluationError, match=r"nothing was judged: .*; choose another recognizer"):
+        started.judge_baseline()
+
+
+def test_a_folder_is_searched_into_by_one_process(tiny: GraphModel, tmp_path: Path) -> None:
+    """A second one measured every layer first, and was refused then."""
+    pytest.importorskip("optuna")
+    with (
+        exclusive_folder(tmp_path, "searching"),
+        pytest.raises(ArtifactError, match=f"another process is searching into '{tmp_path}'"),
+    ):
+        search(tiny, tmp_path)
     assert not [*tmp_path.iterdir()]
 
 
@@ -189,7 +212,7 @@ def test_the_voice_that_was_judged_is_saved(
     def evaluate(*given: Any, output: Path, **keywords: Any) -> Any:
         rise = 0.3 if output.name in {least, "2"} else 0.7
         judged = _judge(rise)(*given, output=output.with_name("x"), **keywords)
-        judged.headline().wer_interval = None
+        judged.wer.interval = None
         return judged
 
     monkeypatch.setattr(searching, "evaluate", evaluate)
@@ -203,7 +226,7 @@ def test_the_voice_that_was_judged_is_saved(
     started._comparison = SimpleNamespace(measure=lambda _: _point(0.0, 0.1).damage)
     started._accepted = {}
     points = [_point(cost, 0.1) for cost in (2.0, 3.0)]
-    result = started.judge(points)
+    result = started.judge(points, *started.judge_baseline())
     assert result.chosen == chosen
     assert (tmp_path / "voice").read_text("utf-8") == number
     assert len(made) == 1 + len(result.judged)

@@ -1,12 +1,14 @@
 """Sensitivity of a tiny voice: what is measured, what is kept, what the page shows."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from tests.graphs import make_model, make_node, run_model
@@ -209,6 +211,26 @@ def test_a_run_goes_on_where_it_was_interrupted(
     assert "<h3>dec</h3>" in page
     assert "http" not in page.split("</style>")[1]
     assert (tmp_path / "sensitivity.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_voice_that_speaks_no_numbers_is_refused(tiny_path: Path, tmp_path: Path) -> None:
+    """Every layer of it did no damage: nothing differs from what is no number."""
+    graph = onnx.load(tiny_path)
+    sound = graph.graph.output[0].name
+    last = next(node for node in graph.graph.node if sound in node.output)
+    last.output[:] = ["spoken"]
+    graph.graph.node.extend(
+        [
+            make_node("Sub", "spoken spoken", "nothing"),
+            make_node("Div", "nothing nothing", sound),
+        ]
+    )
+    onnx.save(graph, tmp_path / "tiny.onnx")
+    shutil.copy(f"{tiny_path}.json", tmp_path / "tiny.onnx.json")
+    options = SensitivityOptions(texts=1, formats=("int8",))
+    with pytest.raises(ModelError, match="speaks samples that are not finite"):
+        find_sensitivity(tmp_path / "tiny.onnx", tmp_path / "found", options)
 
 
 def test_compressed_voices_are_refused(compressed: Callable[[str], Path], tmp_path: Path) -> None:

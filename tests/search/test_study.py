@@ -12,7 +12,6 @@ import pytest
 from tts_compress.cli import main
 from tts_compress.cli import search as command
 from tts_compress.errors import ArtifactError, QuantizationError
-from tts_compress.folders import exclusive_folder
 from tts_compress.progress import Silent
 from tts_compress.recipes.recipe import find_groups, find_recipe
 from tts_compress.search import search as searching
@@ -24,6 +23,12 @@ from tts_compress.search.search import explore
 
 optuna = pytest.importorskip("optuna")
 
+_SET = """version = 1
+name = "mine"
+language = "en-us"
+texts = ["{}"]
+card = {{ summary = "", source = "", licence = "", composition = "" }}
+"""
 _MODULES = ["dec.ups.0", "dec.ups.1", "flow.flows.6.pre"]
 _HARMLESS = MeasuredDamage(same_noise=0.1, duration_frames=0.0, distortion=0.1, floor_db=0.0)
 
@@ -94,9 +99,12 @@ def test_searches_of_other_groups_or_formats_share_nothing(
         name(_space("dec.*")),
         name(_space("flow.*", "dec.*")),
         name(_space(formats=["int8"])),
-        name(_space(), calibration="mine.toml"),
     ]
-    assert len({first, *others}) == 5
+    own = tmp_path / "mine.toml"
+    for text in ("Good evening.", "It is late."):  # one name, other texts
+        own.write_text(_SET.format(text), "utf-8")
+        others.append(name(_space(), calibration=str(own)))
+    assert len({first, *others}) == 6
 
 
 @pytest.mark.parametrize("target", ["study.log", "elsewhere", None])
@@ -119,12 +127,17 @@ def test_a_study_needs_no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert _explore(tmp_path)
 
 
-def test_a_folder_is_searched_into_by_one_process(tmp_path: Path) -> None:
-    with (
-        exclusive_folder(tmp_path, "searching"),
-        pytest.raises(ArtifactError, match=f"another process is searching into '{tmp_path}'"),
-    ):
-        _explore(tmp_path)
+def test_a_choice_that_was_interrupted_is_measured(tmp_path: Path) -> None:
+    """It was lost, the recipe of `int8` above all, which is the first."""
+
+    def interrupted(_: Choice) -> Any:
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            _explore(tmp_path, measure=interrupted)
+    (point,) = _explore(tmp_path, trials=1)
+    assert point.choice == _space().baseline()
 
 
 def test_a_study_without_end_is_not_read(tmp_path: Path) -> None:

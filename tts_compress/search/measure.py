@@ -129,6 +129,11 @@ class GraphComparison:
         session = open_session(graph, self._spec, 1, briefly=True)
         runs = [run_session(session, feeds, self._spec) for feeds in self.feeds]
         audios = [self._audio(run[0]) for run in runs]
+        if not all(np.isfinite(audio.samples).all() for audio in audios):
+            raise ModelError(
+                f"'{self._spec}' speaks samples that are not finite, so nothing can be compared; "
+                "export from a checkpoint that is sound"
+            )
         calls = list(model.calibration_calls(texts, seed=seed + OTHER_SEED))
         others = [self._audio(run_session(session, feeds, self._spec)[0]) for feeds in calls]
         if all(np.array_equal(a.samples, b.samples) for a, b in zip(audios, others, strict=True)):

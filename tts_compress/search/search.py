@@ -11,7 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -30,8 +30,9 @@ from tts_compress.errors import (
     needing,
 )
 from tts_compress.evaluation import EvaluationOptions, evaluate, read_suite
+from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, misheard
 from tts_compress.evaluation.result import Evaluation
-from tts_compress.folders import exclusive_folder
+from tts_compress.folders import exclusive_folder, make_directory
 from tts_compress.models.base import GraphModel, Model
 from tts_compress.plain import masked
 from tts_compress.processes import peak_bytes
@@ -91,7 +92,8 @@ def explore(
         space: All that can be chosen.
         measure: Returns cost and damage of a choice, or None where nothing comes of it.
         first: Choices to begin with.
-        folder: Keeps the study, where the options name no database that other processes share.
+        folder: Keeps the study, where the options name no database that other processes share; no
+            other process uses it.
         name: Names everything that decides what is measured: another study has another name.
         options: The trials are counted over all processes.
     """
@@ -99,30 +101,32 @@ def explore(
     from optuna.trial import TrialState
 
     storage = masked(options.storage or str(folder))
-    alone = options.storage is None
-    with exclusive_folder(folder, "searching") if alone else nullcontext():
+    with _storage_errors(storage):
+        study = _open_study(folder, name, options)
+        if not study.trials:
+            for choice in first:
+                study.enqueue_trial(dict(choice))
+        if options.storage is None:  # whoever had begun them was interrupted
+            for trial in study.get_trials(states=(TrialState.RUNNING,)):
+                study.enqueue_trial(trial.system_attrs.get("fixed_params", trial.params))
+                study.tell(trial.number, state=TrialState.FAIL)
+    while True:
         with _storage_errors(storage):
-            study = _open_study(folder, name, options)
-            if not study.trials:
-                for choice in first:
-                    study.enqueue_trial(dict(choice))
-        while True:
-            with _storage_errors(storage):
-                points = _points(study, space)
-                done = len(points) + len(study.get_trials(states=(TrialState.PRUNED,)))
-                options.progress.advance("search", min(done, options.trials), options.trials)
-                if done >= options.trials:
-                    unique = {str(sorted(point.choice.items())): point for point in points}
-                    return list(unique.values())
-                trial = study.ask()
-                choice = {
-                    group.name: trial.suggest_categorical(group.name, space.names(group.name))
-                    for group in space.groups
-                }
-            before = next((point for point in points if point.choice == choice), None)
-            point = measure(choice) if before is None else (before.cost, before.damage)
-            with _storage_errors(storage):
-                _note(study, trial, point, options.damage)
+            points = _points(study, space)
+            done = len(points) + len(study.get_trials(states=(TrialState.PRUNED,)))
+            options.progress.advance("search", min(done, options.trials), options.trials)
+            if done >= options.trials:
+                unique = {str(sorted(point.choice.items())): point for point in points}
+                return list(unique.values())
+            trial = study.ask()
+            choice = {
+                group.name: trial.suggest_categorical(group.name, space.names(group.name))
+                for group in space.groups
+            }
+        before = next((point for point in points if point.choice == choice), None)
+        point = measure(choice) if before is None else (before.cost, before.damage)
+        with _storage_errors(storage):
+            _note(study, trial, point, options.damage)
 
 
 @contextmanager
@@ -246,10 +250,14 @@ def search(
         )
     folder = Path(output)
     voice = single_graph(model)
-    with threadpool_limits(1):
-        started = Search(voice, folder, options)
-        points = started.explore()
-    return started.judge(points)
+    make_directory(folder)
+    with exclusive_folder(folder, "searching"):
+        with threadpool_limits(1):
+            started = Search(voice, folder, options)
+        baseline = started.judge_baseline()  # before the trials: words may show nothing
+        with threadpool_limits(1):
+            points = started.explore()
+        return started.judge(points, *baseline)
 
 
 class Search:
@@ -285,14 +293,25 @@ class Search:
         name = f"{options.objective}-{digest[:12]}"
         return explore(space, self._measure, self._first_choices(), self._folder, name, options)
 
-    def judge(self, points: Sequence[Point]) -> SearchResult:
-        """Evaluate scheme `int8`, and the cheapest points within the bound on damage.
+    def judge_baseline(self) -> tuple[Judged, Evaluation]:
+        """Evaluate scheme `int8`; refuse words that show nothing, as its report says."""
+        baseline, evaluation = self._evaluate(BASELINE, self._recipe, None)
+        heard = evaluation.wer.reference
+        if not heard <= MISHEARD_AT_MOST:
+            raise EvaluationError(
+                f"{misheard(heard)}; choose another recognizer with --recognizer, or another suite"
+            )
+        return baseline, evaluation
 
-        The first whose words are within their bound is chosen. Where the scheme itself is within
+    def judge(
+        self, points: Sequence[Point], baseline: Judged, evaluation: Evaluation
+    ) -> SearchResult:
+        """Evaluate the cheapest points within the bound on damage.
+
+        The first whose words are within their bound is chosen. Where scheme `int8` itself is within
         it, only what costs less than the scheme is evaluated.
         """
         options = self._options
-        baseline, evaluation = self._evaluate(BASELINE, self._recipe, None)
         judged: list[Judged] = []
         for number, point in enumerate(self._admitted(points, baseline), 1):
             recipe = self._space.recipe(point.choice)
@@ -365,7 +384,7 @@ class Search:
             self._voice, small, suite=options.suite, output=report, options=settings
         )
         figures = evaluation.headline()
-        rise, shares = figures.wer_delta * 100, figures.wer_interval
+        rise, shares = evaluation.wer.delta * 100, evaluation.wer.interval
         interval = None if shares is None else (shares[0] * 100, shares[1] * 100)
         judged = Judged(
             name=name,

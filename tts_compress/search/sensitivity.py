@@ -24,7 +24,15 @@ from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.progress import counted
 from tts_compress.recipes.formats import Weights
-from tts_compress.recipes.recipe import Calibration, Group, Recipe, Rule, find_groups, find_recipe
+from tts_compress.recipes.recipe import (
+    Calibration,
+    Group,
+    Recipe,
+    Rule,
+    find_groups,
+    find_recipe,
+    read_calibration_set,
+)
 from tts_compress.search.choices import BASELINE, FLOAT32, Format, find_formats
 from tts_compress.search.measure import (
     Damage,
@@ -173,9 +181,11 @@ def compressible_groups(bench: Workbench, options: SensitivityOptions) -> tuple[
 def decisive_settings(recipe: Recipe, options: SensitivityOptions) -> dict[str, Any]:
     """Return what decides measurements beside graph, texts and rules."""
     calibration = recipe.calibration
+    stated = options.calibration or (calibration and calibration.set)
+    texts = read_calibration_set(stated).texts if stated else ()
     return {
         "calibration": None if calibration is None else calibration.model_dump(mode="json"),
-        "given": options.calibration,
+        "observed": short_hash("\n".join([str(options.calibration), *texts])),
         "form": recipe.format,
         "seed": options.seed,
         "onnxruntime": installed_version("onnxruntime"),
