@@ -247,6 +247,14 @@ def test_memory_that_was_not_measured_is_said_to_be(evaluation: Evaluation) -> N
     assert Evaluation.model_validate_json(found.to_json()) == found
 
 
+def test_words_that_nobody_heard_are_no_figures(evaluation: Evaluation) -> None:
+    suite = evaluation.suite.model_copy(update={"recognizer_name": "none"})
+    figures = evaluation.model_copy(update={"suite": suite}).headline()
+    words = (figures.wer_reference, figures.wer_candidate, figures.wer_delta, figures.wer_interval)
+    assert words == (None,) * 4
+    assert evaluation.headline().wer_delta == evaluation.wer.delta
+
+
 @pytest.fixture
 def torch_evaluation(altered: Altered) -> Evaluation:
     """Return the evaluation of a language model."""

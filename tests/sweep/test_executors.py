@@ -26,7 +26,6 @@ def _report(output: Path) -> dict[str, Any]:
     return read_report(path).model_dump(mode="json", exclude=TIMED)
 
 
-@pytest.mark.slow
 def test_an_executor_that_is_not_known_is_refused(
     write_plan: Callable[..., Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

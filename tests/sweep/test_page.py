@@ -99,6 +99,16 @@ def test_first_sound_and_memory_are_ranked_like_size_and_speed(found: SweepRepor
     assert 'data-label="Sooner" data-value=""></td>' in page, "not measured: sorted to the end"
 
 
+def test_words_that_nobody_heard_are_in_no_column(found: SweepReport) -> None:
+    """The recognizer `none` had 100 % of errors before and after: "no change"."""
+    unheard = dict.fromkeys(("wer_reference", "wer_candidate", "wer_delta", "wer_interval"))
+    entries = tuple(one.model_copy(update=unheard) for one in found.entries)
+    page = render_page(found.model_copy(update={"entries": entries}))
+    assert "Reference WER" not in page
+    assert "None" not in page
+    assert "0.0 points" not in page
+
+
 def test_an_empty_sweep_has_a_page_and_a_table(found: SweepReport) -> None:
     empty = found.model_copy(update={"entries": ()})
     assert "No pair has a report yet" in render_page(empty)

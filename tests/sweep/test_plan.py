@@ -59,6 +59,8 @@ def test_shards_are_the_suites_texts_each_once(write_plan: Callable[..., Path]) 
         ({"gates": ["regression"]}, "a sweep has none"),
         ({"gates": ["default", "default"]}, "`gates` has 'default' twice"),
         ({"recognizer": "ear"}, "ear"),
+        ({"calibration": "mine"}, "no sets named 'mine'"),
+        ({"schemes": ["small.toml"]}, "small.toml' states no `scheme`; give a recipe of one"),
         ({"shards": 0}, "shards"),
         ({"more": "unit_hours = inf"}, "unit_hours: .*less than or equal to 8760"),
         ({"more": "unit_hours = 1e300"}, "unit_hours: .*less than or equal to 8760"),

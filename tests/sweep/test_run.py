@@ -18,6 +18,7 @@ import pytest
 
 from tests.measures import TIMED
 from tests.sweep.conftest import InProcessPool, InProcessRunner
+from tts_compress.errors import ArtifactError
 from tts_compress.evaluation import read_report
 from tts_compress.progress import Silent
 from tts_compress.sweep.plan import Identity, Kind, Opened, OpenPlan, Unit
@@ -239,6 +240,22 @@ def test_an_interrupted_sweep_goes_on_and_shares_give_the_same(
     assert 'href="reports/good/int8/report.html"' in page
     assert "by a fault" in page
     assert (tmp_path / "whole-out" / "sweep.csv").read_text().count("\n") == 2
+
+
+@pytest.mark.usefixtures("made_up")
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path,
+    write_plan: Callable[..., Path],
+    runner: Callable[[OpenPlan], InProcessRunner],
+) -> None:
+    """Every unit was done, and then could not be kept."""
+    (tmp_path / "good.json").write_text("{}", encoding="utf-8")
+    planned = plan_sweep(write_plan(voices=["good.json"], output="small.toml"), Silent())
+    with closing(runner(planned.plan)) as place:
+        pool = InProcessPool(place)
+        with pytest.raises(ArtifactError, match=f"cannot create '{tmp_path}/small.toml/log'"):
+            run_sweep(planned, pool, Silent())
+    assert pool.begun == []
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ COMMAND = Command(
 
 def run(options: Namespace) -> Output:
     """Do the units of the plan that are left, or the share asked for, and print the results."""
-    from tts_compress.sweep.run import parse_share, plan_sweep, run_sweep
+    from tts_compress.sweep.run import EXECUTORS, parse_share, plan_sweep, run_sweep
     from tts_compress.terminal import progress_bars
 
     *action, plan = options.plan
@@ -64,6 +64,8 @@ def run(options: Namespace) -> Output:
         raise RecipeError(f"give one plan, or 'merge' and a plan; not {' '.join(options.plan)!r}")
     if options.workers is not None and options.workers < 1:
         raise RecipeError(f"--workers is {options.workers}; a positive number is needed")
+    if options.executor not in EXECUTORS:
+        raise RecipeError(f"no executor {options.executor!r}; available: {', '.join(EXECUTORS)}")
     share = None if options.shard is None else parse_share(options.shard)
     if share is not None and action:
         raise RecipeError("'merge' takes no --shard; run it once, when all shares are done")
@@ -71,19 +73,11 @@ def run(options: Namespace) -> Output:
         planned = plan_sweep(Path(plan), progress)
         if options.dry_run:
             return _count(planned)
-        executor = _executor(options, planned)
+        executor = EXECUTORS[options.executor](planned.plan, options.workers)
         if share is not None:
             return _show_share(planned, share, executor, progress)
         report = run_sweep(planned, executor, progress, merging=bool(action))
     return _show(report, planned.plan.output)
-
-
-def _executor(options: Namespace, planned: Planned) -> Executor:
-    from tts_compress.sweep.run import EXECUTORS
-
-    if options.executor not in EXECUTORS:
-        raise RecipeError(f"no executor {options.executor!r}; available: {', '.join(EXECUTORS)}")
-    return EXECUTORS[options.executor](planned.plan, options.workers)
 
 
 def _count(planned: Planned) -> Output:
@@ -115,9 +109,11 @@ def _show_share(
 
 
 def _show(report: SweepReport, output: str) -> Output:
+    from tts_compress.evaluation.formatting import points
+
     lines = [
         f"{entry.voice} {entry.scheme}: {entry.size_ratio:.2f}x smaller, {entry.speed:.2f}x as "
-        f"fast, {100 * entry.wer_delta:+.1f} points of WER"
+        f"fast, WER {points(entry.wer_delta)}"
         f"{'' if all(entry.gates.values()) else '; a gate failed'}"
         for entry in report.entries
     ]

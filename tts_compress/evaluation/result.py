@@ -192,9 +192,11 @@ class Figures(Record):
     first_audio_ratio: float | None = None
     """That of the reference as a multiple of the candidate's, mean over runs."""
 
-    wer_reference: float
-    wer_candidate: float
-    wer_delta: float
+    wer_reference: float | None
+    """None, as the fields below, where no recognizer listened."""
+
+    wer_candidate: float | None
+    wer_delta: float | None
     wer_interval: tuple[float, float] | None
     distortion: float | None
     """Change of the distortion as a share of what telephone coding adds; None if not measured."""
@@ -290,7 +292,8 @@ class Evaluation(Document):
 
     def headline(self) -> Figures:
         """Return the figures that stand for this evaluation beside others."""
-        size, speed, wer = self.size, self.latency, self.wer
+        size, speed = self.size, self.latency
+        wer = None if self.suite.recognizer_name == "none" else self.wer
         opinion, first, memory = self.dnsmos_overall, self.first_audio, self.memory
         if size is None:
             raise EvaluationError("a report of recordings has no size and no speed to compare")
@@ -305,10 +308,10 @@ class Evaluation(Document):
             memory_ratio=memory and memory.ratio,
             first_audio_ms=first and first.candidate.p95_ms,
             first_audio_ratio=first and first.ratio,
-            wer_reference=wer.reference,
-            wer_candidate=wer.candidate,
-            wer_delta=wer.delta,
-            wer_interval=wer.interval,
+            wer_reference=wer and wer.reference,
+            wer_candidate=wer and wer.candidate,
+            wer_delta=wer and wer.delta,
+            wer_interval=wer and wer.interval,
             distortion=self.distortion and self.distortion.value,
             dnsmos_reference=opinion and opinion.reference,
             dnsmos_candidate=opinion and opinion.candidate,

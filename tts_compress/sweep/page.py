@@ -45,7 +45,7 @@ def _score(score: float | None) -> str:
 
 _SIZE = _Quantity("size, share of the reference in %", lambda e: 100 / e.size_ratio)
 _SPEED = _Quantity("speed, times the reference's", lambda e: e.speed)
-_WORDS = _Quantity("change of WER, points", lambda e: 100 * e.wer_delta)
+_WORDS = _Quantity("change of WER, points", lambda e: e.wer_delta and 100 * e.wer_delta)
 _OPINION = _Quantity("DNSMOS, overall", lambda e: e.dnsmos_candidate)
 
 _COLUMNS = (

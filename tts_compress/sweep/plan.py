@@ -27,7 +27,7 @@ from tts_compress.evaluation.suite import Suite, prompt_content, read_suite
 from tts_compress.families import families
 from tts_compress.models import family_of
 from tts_compress.recipes.formats import find_scheme
-from tts_compress.recipes.recipe import Recipe, find_recipe, read_calibration_set
+from tts_compress.recipes.recipe import Recipe, find_recipe, read_calibration_set, scheme_of
 
 _MAGIC = frozenset("*?[")
 
@@ -168,12 +168,15 @@ def read_plan(path: Path) -> OpenPlan:
     _check_distinct("schemes", [scheme.name for scheme in schemes])
     voices = tuple(spec for stated in plan.voices for spec in _expand(stated, folder))
     _check_distinct("voices", list(voices))
+    calibration = plan.calibration and _found(plan.calibration, folder)
+    if calibration:
+        read_calibration_set(calibration)  # refused before the work
     return OpenPlan(
         voices=voices,
         schemes=schemes,
         output=plan.output if "://" in plan.output else str(folder / plan.output),
         suite=suite,
-        calibration=plan.calibration and _found(plan.calibration, folder),
+        calibration=calibration,
         gates=gates,
         shards=min(plan.shards, len(suite.utterances)),
         unit_hours=plan.unit_hours,
@@ -221,6 +224,10 @@ def _scheme(stated: str, folder: Path) -> PlannedScheme:
         name = find_scheme(stated).name
         return PlannedScheme(name=name, scheme=name)
     path = data_file("calib/recipes", _found(stated, folder))
+    if scheme_of(path) is None:
+        raise RecipeError(
+            f"`schemes`: '{path}' states no `scheme`; give a recipe of one scheme in each file"
+        )
     recipe = read_config(path, Recipe)
     return PlannedScheme(name=path.stem, scheme=recipe.scheme, recipe=str(path))
 

@@ -374,6 +374,7 @@ def merge(planned: Planned, progress: Progress) -> SweepReport:
 
 def _run(planned: Planned, units: Sequence[Unit], executor: Executor, progress: Progress) -> None:
     results = planned.results()
+    results.files.write("log/.begun", b"")  # what cannot be written is refused before the work
     lost = run_units(units, results.keys(), executor, progress)
     titles = {unit.key: unit.title for unit in units}
     for key, why in lost.items():
