@@ -2,6 +2,7 @@
 
 import builtins
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,10 @@ def test_controls_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out == harmless(out)
     assert json.loads(out) == {"name": _HOSTILE}
+    show_json({"distances": (math.inf, math.nan, 0.5)})
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {
+        "distances": ["Infinity", "NaN", 0.5]
+    }
 
 
 def test_a_long_message_keeps_its_beginning_and_its_end(capsys: pytest.CaptureFixture[str]) -> None:

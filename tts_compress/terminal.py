@@ -138,6 +138,8 @@ def show_json(document: Mapping[str, Any]) -> None:
     """Print one JSON document to standard output."""
     # A stream's own escapes, such as `\xe9`, are none that JSON has.
     is_utf8 = codecs.lookup(sys.stdout.encoding or "ascii").name == "utf-8"
+    # As in the files: "NaN" and "Infinity" are text, because JSON has no such numbers.
+    document = json.loads(json.dumps(document), parse_constant=str)
     print(json_escaped(json.dumps(document, indent=2, ensure_ascii=not is_utf8)))
 
 
