@@ -84,6 +84,9 @@ def test_command_refuses_what_it_cannot_go_on_from(
     assert "--force" in capsys.readouterr().err
     assert main([*arguments, str(tmp_path), *_QUICK, "--force", "--steps", "0"]) == 2
     assert "steps is 0; give 1 or more" in capsys.readouterr().err
+    assert main([*arguments, str(tmp_path / "other"), "--device", "moon"]) == 2
+    assert "no device 'moon'; accepted: " in (told := capsys.readouterr().err)
+    assert "calibrate" not in told, "refused before the work"
 
 
 _DIRECTIONS = torch.randn(6, 64, generator=torch.Generator().manual_seed(1))

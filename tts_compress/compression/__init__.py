@@ -246,6 +246,9 @@ def _with_training(job: Job, recipe: Recipe) -> Job:
         training = TrainingRun(options=TrainingOptions(seed=job.seed), progress=job.progress)
     if training is not None:
         require_packages()
+        from tts_compress.qat.trainer import choose_device
+
+        choose_device(training.options)  # before calls are observed or recorded
         if training.options.loss is not None and recipe.family != "module":
             raise QuantizationError(
                 f"loss {training.options.loss!r} is for a torch module; family {recipe.family!r} "

@@ -41,16 +41,26 @@ _FORMATS = {
 }
 
 
-@contextmanager
-def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
-    """Yield an accelerator; threads and random numbers are as before afterwards."""
-    chosen = options.device != "auto"  # which leaves the number to the launcher
-    device = find_device(options.device) if chosen else None
+def choose_device(options: TrainingOptions) -> tuple[torch.device | None, bool]:
+    """Return the device that is named, None where the launcher chooses, and True for a GPU.
+
+    Raises:
+        ModelError: There is no such device here.
+        QuantizationError: It has no arithmetic of the precision asked for.
+    """
+    device = None if options.device == "auto" else find_device(options.device)
     on_gpu = torch.cuda.is_available() if device is None else device.type == "cuda"
     if options.mixed_precision == "fp16" and not on_gpu:
         raise QuantizationError(
             "mixed precision 'fp16' needs a GPU, and none is used here; give 'bf16' or 'no'"
         )
+    return device, on_gpu
+
+
+@contextmanager
+def accelerated(options: TrainingOptions) -> Iterator[Accelerator]:
+    """Yield an accelerator; threads and random numbers are as before afterwards."""
+    device, on_gpu = choose_device(options)
     if on_gpu and device is not None:
         torch.cuda.set_device(device)
     threads = torch.get_num_threads()
