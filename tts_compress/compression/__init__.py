@@ -209,6 +209,11 @@ def _compress(
     if not is_module and not isinstance(model, Model):
         opened = open_model(opened, bare=is_feeds(calibration))
     resolved = find_recipe("module" if is_module else opened.family, scheme, recipe)
+    if not is_module and opened.manifest is not None:
+        raise QuantizationError(
+            f"'{opened.spec}' is already compressed ({opened.manifest.scheme}); compress the "
+            "original"
+        )
     if recipe is None and execution_of(opened).provider != PROCESSOR.provider:
         # Other providers know standard operators alone.
         resolved = resolved.model_copy(update={"format": "qdq"})
@@ -225,11 +230,6 @@ def _compress(
         from tts_compress.compression.modules import compress_module
 
         return compress_module(opened, resolved, calibration, job)
-    if opened.manifest is not None:
-        raise QuantizationError(
-            f"'{opened.spec}' is already compressed ({opened.manifest.scheme}); compress the "
-            "original"
-        )
     if isinstance(opened, TorchModel):
         from tts_compress.compression.modules import compress_system
 

@@ -167,8 +167,11 @@ class AudioComparison:
             return SoundDamage(
                 distortion=inf, floor_db=inf, moved=moved, texts=self.texts, moment=inf
             )
+        # By chance, mu-law may be no farther from the other renderings of a few texts.
+        near = self._unit <= 0.0
+        added = 0.0 if near else self._distance(audios) - self._own
         return SoundDamage(
-            distortion=_ratio(self._distance(audios) - self._own, self._unit),
+            distortion=self.same_noise(audios) if near else added / self._unit,
             floor_db=self._floor(audios),
             moved=moved,
             texts=self.texts,
@@ -199,7 +202,9 @@ class AudioComparison:
             audios: Of the first texts, with the same noise.
         """
         distances = self._near_distances(audios)
-        return _ratio(sum(distances), sum(self._near_units[: len(distances)]))
+        added, unit = sum(distances), sum(self._near_units[: len(distances)])
+        # Audio that mu-law does not change has nothing to compare with: any damage is too much.
+        return added / unit if unit > 0 else (inf if added > 0 else 0.0)
 
     def pause_noise(self, audios: Sequence[Audio]) -> float:
         """Return the power added to pauses in shares of their floor, 1 is a rise of 3 dB."""
@@ -471,8 +476,3 @@ def _other_rendering(voice: GraphModel, text: str, seed: int) -> GraphModel:
         return voice
     other = varied(voice)
     return other if Renderings(first, other.synthesize(text, seed=seed)).same_noise else voice
-
-
-def _ratio(added: float, unit: float) -> float:
-    """Return a distance in units; of audio that has none to compare with, any is too much."""
-    return added / unit if unit > 0 else (inf if added > 0 else 0.0)
