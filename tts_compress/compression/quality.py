@@ -56,7 +56,7 @@ _FEWEST_CALLS = 12
 """Calls that the ranges of channels are found on; after fewer, new texts would exceed them."""
 
 _NEGLIGIBLE = 0.004
-"""Share of the time: where integers save no more of it, their damage is not asked for."""
+"""Share of the time: what saves no more of it is not worth any damage."""
 
 _MOST_FRAMES = 0.001
 """Mean change of durations for a bound of 1, before they are made whole: at 0.5 one symbol of two
@@ -190,7 +190,7 @@ def _fit(
             break
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
         saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
-        if share <= _MOST and saved > most:
+        if share <= _MOST and saved > most + _NEGLIGIBLE:
             best, most = tried, saved
         used = energies_of(chosen.values())
         # Changes of durations do add up as energies: most texts show none of them.
