@@ -91,7 +91,7 @@ def test_a_moved_length_uses_any_bound_up() -> None:
     assert SoundDamage(distortion=0.1, floor_db=0.0, moved=1).share(0.5) == np.inf
     assert SoundDamage(distortion=0.1, floor_db=0.0, moved=0).share(0.5) == pytest.approx(0.2)
     assert SoundDamage(distortion=0.0, floor_db=6.0, moved=0).share(0.5) == pytest.approx(2.0)
-    assert SoundDamage(distortion=0.0, floor_db=0.0, moment=0.4).share(0.5) == pytest.approx(1.0)
+    assert SoundDamage(distortion=0.0, floor_db=0.0, moment=0.3).share(0.5) == pytest.approx(1.0)
 
 
 @pytest.mark.slow

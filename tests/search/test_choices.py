@@ -145,7 +145,7 @@ def test_a_bound_is_on_distortion_pauses_and_durations() -> None:
 def test_energies_are_squares_of_the_bound() -> None:
     assert _damage(0.25).energy(0.5) == pytest.approx(0.25)
     assert _damage(0.25, pause_noise=0.3).energy(0.5) == pytest.approx(0.3)
-    assert _damage(0.25, moment=0.6).energy(0.5) == pytest.approx(2.25)
+    assert _damage(0.25, moment=0.45).energy(0.5) == pytest.approx(2.25)
     assert _damage(0.25, duration_frames=0.01).energy(0.5) == pytest.approx(1.25)
 
 
