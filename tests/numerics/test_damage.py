@@ -53,7 +53,7 @@ def test_a_rough_voice_has_no_beat_of_its_own_reference() -> None:
 def test_the_largest_sway_has_a_time() -> None:
     several = np.repeat([1.0, 2.0, 9.0], 40)
     assert sway(several, np.arange(120) / 100) == (1.0, 0.8)
-    # The median of few varies as the root of their number.
+    # Chance moves the median of a few values more.
     assert sway(several[::12], np.arange(10) / 10) == (0.5, 0.7)
     assert sway(np.zeros(0), np.zeros(0)) == (0.0, 0.0)
 

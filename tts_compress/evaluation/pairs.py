@@ -360,8 +360,8 @@ def speak_pairs(
 def noise_seed(text: str, seed: int) -> int:
     """Return the seed that a text is spoken with for a seed of the suite.
 
-    Texts with the same noise would all be longer or shorter with the same seeds, so intervals
-    over texts would be two or three times too narrow.
+    Texts with the same noise would all be longer or shorter with the same seeds: differences
+    between seeds were up to three times as uncertain as their intervals over texts said.
     """
     return seed + 10_000 * (zlib.crc32(text.encode()) % 200_000)
 

@@ -210,7 +210,7 @@ def sway(values: Wave, times_s: Wave) -> tuple[float, float]:
 
 
 def _trust(values: Wave) -> float:
-    """Return a factor for the median of values: that of few varies as the root of their number."""
+    """Return the weight of a median: chance moves it by the inverse root of the number of values."""
     return math.sqrt(min(1.0, len(values) / _ENOUGH))
 
 

@@ -224,10 +224,10 @@ def _beyond(
 
 
 def chance_limit(floors: npt.NDArray[np.float64]) -> float:
-    """Return the size that the largest of as many exceeds by chance in about 1 of 40 evaluations.
+    """Return the size that the largest of as many exceeds by chance in 1 of 40 evaluations.
 
-    Tails of sizes fall exponentially. That is of one kind: together with its margin, an evaluation
-    of three voices that were compared with themselves found damage in 1 of 20.
+    Tails of sizes fall exponentially. With the margins added, at most 1 in 20 comparisons of a
+    voice with itself (three voices, other noise) found damage of any kind.
     """
     return float(2.0 * floors.max() - np.median(floors))
 
