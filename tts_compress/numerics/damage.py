@@ -210,7 +210,7 @@ def sway(values: Wave, times_s: Wave) -> tuple[float, float]:
 
 
 def _trust(values: Wave) -> float:
-    """Return the weight of a median: chance moves it by the inverse root of the number of values."""
+    """Return the weight of a median: chance moves it by the inverse root of the values' number."""
     return math.sqrt(min(1.0, len(values) / _ENOUGH))
 
 
