@@ -264,7 +264,7 @@ def test_forms_that_the_runtime_refuses_are_not_chosen(
         return convert(conversion)
 
     monkeypatch.setattr(quality, "convert", refusing)
-    conversion, _ = _choose(bench, 0.002)
+    conversion, _ = _choose(bench, 0.004)
     assert not [d for d in conversion.decisions if d.weights == Weights.INT8]
 
 
