@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
-from itertools import product
+from itertools import chain, product, repeat
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import SimpleNamespace
@@ -242,6 +242,22 @@ def test_the_least_of_what_breaks_a_bound_is_taken(
     only = Option((), (0.0,) * 4, 0.0)
     best = quality._fit(bench, nothing, bench.recipe, 0.5, {"g": [only]}, tried[0])
     assert best is min(tried, key=lambda one: one[2].distortion)
+
+
+@pytest.mark.parametrize(("more", "taken"), [(0.002, "first"), (0.1, "second")])
+def test_no_damage_is_taken_for_time_that_cannot_be_measured(
+    bench: Workbench, monkeypatch: pytest.MonkeyPatch, more: float, taken: str
+) -> None:
+    tried: list[Any] = [
+        (name, bench.recipe, SoundDamage(distortion=size, floor_db=0.0))
+        for name, size in (("first", 0.1), ("second", 0.4))
+    ]
+    turns = chain(tried, repeat(tried[1]))
+    monkeypatch.setattr(quality, "_measured", lambda *_: next(turns))
+    nothing: Any = None
+    options = [Option((), (0.1,) * 4, 0.5), Option((), (0.7, 0.1, 0.1, 0.1), 0.5 + more)]
+    best: Any = quality._fit(bench, nothing, bench.recipe, 0.5, {"g": options}, tried[0])
+    assert best[0] == taken
 
 
 @pytest.mark.slow

@@ -3,11 +3,13 @@
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from tests.evaluation.metrics import planted
 from tests.evaluation.metrics.planted import changed, make_speech, rough, swelling, vibrating
 from tts_compress.audio import Audio
+from tts_compress.numerics import faults
 from tts_compress.numerics.damage import KINDS, Renderings, compare, roughness, sway
 from tts_compress.numerics.spectra import on_time
 
@@ -109,3 +111,18 @@ def test_neither_another_seed_nor_a_longer_sound_is_late() -> None:
         candidate, late_s = on_time(clean, other)
         assert candidate is other
         assert late_s == 0.0
+
+
+@pytest.mark.parametrize(("early_s", "damaged"), [(0.005, False), (0.02, True)])
+def test_a_sound_may_begin_a_little_early(early_s: float, damaged: bool) -> None:
+    """Breath that grows before a sound is 5 ms early here; an echo is earlier."""
+    count = planted.RATE
+    noise, times_s = np.random.default_rng(0).choice([-1.0, 1.0], count), np.arange(count) / count
+    silence, sound = np.full(count, 1e-4), np.where(times_s >= 0.5, 0.1, 0.0)
+
+    def breathing(early_s: float) -> npt.NDArray[np.float64]:
+        level = np.minimum(10.0 ** (-1.4 + 70.0 * (times_s - 0.5 + early_s)), 0.01)
+        return np.asarray(noise * np.maximum(np.maximum(silence, level * (times_s < 0.5)), sound))
+
+    rises = [r for r, _ in faults.added_onsets(breathing(0.0), breathing(early_s), planted.RATE)]
+    assert (max(rises) > KINDS["onset"].margin / 2) is damaged

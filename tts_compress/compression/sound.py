@@ -48,7 +48,7 @@ _FEW = 6
 
 _MOMENT = 0.6
 """Margins of that damage for a bound of 1: at 0.5 the worst of a hundred has 0.6 on average. With
-0.8, one in 200 texts of the demo voice was damaged; with 0.6 its worst of 600 has 0.6."""
+0.8, two of 200 texts of the demo voice were damaged; with 0.6 its worst of 600 has 0.6."""
 
 OTHER_SEED = 1000
 """Distance of the seeds of two renderings of the reference."""

@@ -49,7 +49,7 @@ def test_errors_are_the_edit_distance(transcript: str, hypothesis: str) -> None:
 
 
 def test_what_has_no_rate_is_refused() -> None:
-    """Of an empty transcript it would be a division by zero; no utterances prove nothing."""
+    """An empty transcript would divide by zero; no utterances prove nothing."""
     for transcript in ("", "  "):
         with pytest.raises(EvaluationError, match="no words"):
             count_edits(transcript, "word", "word")
