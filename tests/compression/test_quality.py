@@ -1,6 +1,7 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, product, repeat
 from pathlib import Path
@@ -242,6 +243,31 @@ def test_the_least_of_what_breaks_a_bound_is_taken(
     only = Option((), (0.0,) * 4, 0.0)
     best = quality._fit(bench, nothing, bench.recipe, 0.5, {"g": [only]}, tried[0])
     assert best is min(tried, key=lambda one: one[2].distortion)
+
+
+def test_a_form_is_heard_only_where_it_saves_more_than_a_gentler_one() -> None:
+    none, inputs, channels = Activations.NONE, Activations.INPUTS, Activations.CHANNELS
+    saved: dict[Activations | None, dict[str, float]] = {
+        none: {"quick": 0.01, "alike": 0.01, "slow": 0.01},
+        channels: {"quick": 0.08, "alike": 0.06, "slow": 0.012},
+        inputs: {"quick": 0.06, "alike": 0.06, "slow": 0.012},
+        None: {"quick": 0.05, "alike": 0.05, "slow": 0.01},
+    }
+    heard = {group: quality._worthwhile(saved, group, 0.01) for group in saved[none]}
+    assert heard["quick"] == [none, channels, inputs, None]
+    assert heard["alike"] == [none, inputs, None]
+    assert heard["slow"] == [none]
+    assert not quality._worthwhile(saved, "slow", 0.0001)
+
+
+def test_a_weight_that_operators_share_counts_once(bench: Workbench) -> None:
+    """Kokoro's text encoder has one layer, which it runs twelve times."""
+    decisions = [d for d in bench.decisions(bench.recipe) if d.weight is not None]
+    shared = [
+        replace(d, module="encoder", output=f"{d.output}.{n}") for d in decisions for n in "ab"
+    ]
+    sizes = quality._sizes(shared)
+    assert sizes == {"encoder": sum(d.parameters for d in decisions)}
 
 
 @pytest.mark.parametrize(("more", "taken"), [(0.002, "first"), (0.1, "second")])

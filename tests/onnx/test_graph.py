@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper, shape_inference
 
 from tests.graphs import Values, make_body, make_model, make_node
 from tts_compress.onnx.graph import Graph, element_types, infer_types
@@ -29,6 +29,32 @@ def test_types_are_inferred_behind_the_runtimes_own_operators() -> None:
     model = make_model(nodes, {"x": [2]}, {"y": None}, {"w": np.ones((2, 2))}, domains=domains)
     infer_types(model)
     assert element_types(model.graph)["a"] == TensorProto.FLOAT
+
+
+@pytest.mark.parametrize("version", [3, 10])
+def test_types_are_inferred_without_the_bytes_of_weights(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large graph was written and read for it: two seconds, and impossible beyond 2 GB."""
+    nodes = [make_node("MatMul", "x weight", "product"), make_node("Reshape", "product sizes", "y")]
+    weights = {"weight": np.ones((64, 64)), "sizes": np.array([4, 16, 8])}
+    model = make_model(nodes, {"x": [8, 64]}, {"y": None}, weights)
+    model.ir_version = version
+    if version < 4:  # constants are inputs there, too
+        constants = model.graph.initializer
+        shapes = [helper.make_tensor_value_info(c.name, c.data_type, c.dims) for c in constants]
+        model.graph.input.extend(shapes)
+    whole, read = shape_inference.infer_shapes, list[int]()
+
+    def infer(light: onnx.ModelProto) -> onnx.ModelProto:
+        read.append(light.ByteSize())
+        return whole(light)
+
+    expected = whole(model)
+    monkeypatch.setattr(shape_inference, "infer_shapes", infer)
+    infer_types(model)
+    assert model == expected
+    assert max(read) < 1000
 
 
 def test_operator_put_between_two_others_runs(model: onnx.ModelProto) -> None:

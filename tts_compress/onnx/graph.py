@@ -32,6 +32,9 @@ _REAL_CONTRIB = frozenset(
 )
 """Those that return real numbers and that its optimizer puts into files."""
 
+_LARGEST_SHAPE = 4096
+"""Bytes up to which a constant may be a shape."""
+
 
 class Graph:
     """A model under editing, indexed by tensor name.
@@ -336,10 +339,30 @@ def infer_types(model: onnx.ModelProto, types: Mapping[str, int] | None = None) 
             if kind and output not in typed:
                 info = helper.make_tensor_value_info(output, kind, None)
                 model.graph.value_info.append(info)
-    inferred = shape_inference.infer_shapes(model).graph
+    inferred = shape_inference.infer_shapes(_without_weights(model)).graph
     for field in ("value_info", "output"):
         model.graph.ClearField(field)
         getattr(model.graph, field).extend(getattr(inferred, field))
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy whose large weights are inputs: onnx would write and read all their bytes.
+
+    Small ones may be shapes, which decide other shapes.
+    """
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    light.functions.extend(model.functions)
+    light.graph.name = model.graph.name
+    for field in ("node", "input", "output", "value_info", "sparse_initializer"):
+        getattr(light.graph, field).extend(getattr(model.graph, field))
+    declared = {value.name for value in model.graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.ByteSize() <= _LARGEST_SHAPE:
+            light.graph.initializer.append(tensor)
+        elif tensor.name not in declared:
+            value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            light.graph.input.append(value)
+    return light
 
 
 def element_types(graph: onnx.GraphProto) -> dict[str, int]:
