@@ -369,6 +369,7 @@ def test_groups_with_little_damage_together_are_not_heard_alone(
     groups = quality._groups(bench)
     saved = dict.fromkeys([group.name for group in groups], 0.0)
     monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
+    monkeypatch.setattr(quality, "_TINY", 0.0)
     monkeypatch.setattr(quality, "_saved_ms", lambda *stated: dict.fromkeys(stated[3], saved))
     exact = quality._stored(quality._deciding(bench), Weights.INT16)
     whole = quality._with_rules(bench.recipe, exact)
