@@ -35,7 +35,7 @@ def test_types_are_inferred_behind_the_runtimes_own_operators() -> None:
 def test_types_are_inferred_without_the_bytes_of_weights(
     version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A large graph was written and read for it: two seconds, and impossible beyond 2 GB."""
+    """All of a large graph was written and read for each choice of formats."""
     nodes = [make_node("MatMul", "x weight", "product"), make_node("Reshape", "product sizes", "y")]
     weights = {"weight": np.ones((64, 64)), "sizes": np.array([4, 16, 8])}
     model = make_model(nodes, {"x": [8, 64]}, {"y": None}, weights)

@@ -46,8 +46,8 @@ _MOST = 0.85
 their mean is about a tenth of it."""
 
 _TRIED_WEIGHTS = 3_000_000_000
-"""Weights over all candidates of one arithmetic. Each block of Kokoro, of 82 million, is a group:
-with four groups it is 1.12 times as fast as FP32, with 33 1.5 times."""
+"""Weights over all candidates of one arithmetic, enough for each block of a voice of 80 million. In
+a group of several blocks one layer that breaks the bound keeps all of them in FP32."""
 
 _TINY = 0.001
 """Share of the weights below which a group is not tried in INT8 weights: 16 bits cost no bytes."""

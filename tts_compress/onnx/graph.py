@@ -355,11 +355,10 @@ def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     light.graph.name = model.graph.name
     for field in ("node", "input", "output", "value_info", "sparse_initializer"):
         getattr(light.graph, field).extend(getattr(model.graph, field))
-    declared = {value.name for value in model.graph.input}
     for tensor in model.graph.initializer:
         if tensor.ByteSize() <= _LARGEST_SHAPE:
             light.graph.initializer.append(tensor)
-        elif tensor.name not in declared:
+        else:
             value = helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
             light.graph.input.append(value)
     return light
