@@ -238,6 +238,14 @@ def test_compressed_voices_are_refused(compressed: Callable[[str], Path], tmp_pa
         find_sensitivity(str(compressed("int8-weight-only")), tmp_path)
 
 
+def test_an_unknown_format_is_refused_before_the_graph_is_prepared(
+    tiny: GraphModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Workbench, "base", lambda *_: pytest.fail("the graph was prepared"))
+    with pytest.raises(RecipeError, match="no format 'int7' for family 'piper'"):
+        find_sensitivity(tiny, tmp_path, SensitivityOptions(formats=("int7",), texts=1))
+
+
 def test_codes_of_16_bits_are_refused(
     tiny: GraphModel, quick_recipe: Callable[[str], Path], tmp_path: Path
 ) -> None:

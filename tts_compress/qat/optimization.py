@@ -113,7 +113,7 @@ class Checkpoints:
         except (KeyError, ValueError, TypeError) as error:
             raise ArtifactError(
                 f"'{self._path}' is no checkpoint of a training ({error}); "
-                "start anew with --restart"
+                "remove it, and the training starts anew (`qat --restart` does both)"
             ) from error
         if stated != self._identity:
             raise ArtifactError(

@@ -149,7 +149,9 @@ def base_recipe(voice: GraphModel, options: SensitivityOptions) -> Recipe:
     return recipe
 
 
-def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial]:
+def find_trials(
+    bench: Workbench, options: SensitivityOptions, formats: Sequence[Format]
+) -> Iterator[Trial]:
     """Yield every group in every format that changes it.
 
     A format that does the same to a group as one before, such as `int8 static` to a table, is left
@@ -157,7 +159,7 @@ def find_trials(bench: Workbench, options: SensitivityOptions) -> Iterator[Trial
     """
     for group in compressible_groups(bench, options):
         seen: list[tuple[Decision, ...]] = []
-        for form in find_formats(bench.model.family, options.formats):
+        for form in formats:
             rules = [rule for pattern in group.patterns for rule in form.rules(pattern)]
             recipe = bench.recipe.model_copy(update={"component": tuple(rules)})
             try:
@@ -201,12 +203,13 @@ class Experiment:
         make_directory(folder)
         options.progress.advance("prepare", 0, 3)
         recipe = base_recipe(voice, options)
+        formats = find_formats(voice.family, options.formats)
         self.bench = Workbench(voice, recipe, calibration=options.calibration, seed=options.seed)
         self._texts = short_texts(voice, recipe, options.calibration, options.texts)
         self._base = self.bench.base(recipe.format)
         options.progress.advance("prepare", 1, 3)
         self.comparison = GraphComparison(voice, self._base, self._texts, seed=options.seed)
-        self.trials = tuple(find_trials(self.bench, options))
+        self.trials = tuple(find_trials(self.bench, options, formats))
         options.progress.advance("prepare", 2, 3)
         graph = voice.graph().SerializeToString(deterministic=True)
         self._made_from = {
