@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto
 
 from tests.graphs import make_node, operators_of
 from tests.onnx.rewrite.along_time import build, rewritten
@@ -39,6 +40,12 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
         [_SCALED, make_node("Greater", "x zero", "c"), make_node("Where", "c x s", "y")],
         [_TURNED, make_node("LessOrEqual", "x zero", "c"), make_node("Where", "c s x", "y")],
         [
+            make_node("Mul", "x three", "s"),
+            make_node("Less", "x zero", "c"),
+            make_node("Where", "c s x", "y"),
+        ],
+        [make_node("Mul", "x axes", "s"), make_node("Max", "s x", "y")],
+        [
             make_node("Relu", "x", "above"),
             make_node("Neg", "x", "n"),
             make_node("Relu", "n", "below"),
@@ -48,7 +55,8 @@ def _typed(model: onnx.ModelProto) -> onnx.ModelProto:
     ],
 )
 def test_leaky_relus_are_one_operator(nodes: list[onnx.NodeProto]) -> None:
-    after = rewritten(unify_activations, _typed(build(nodes, {}, _SCALARS)))
+    constants = _SCALARS | {"axes": np.full((1, 1, 1), 0.1, np.float32)}
+    after = rewritten(unify_activations, _typed(build(nodes, {}, constants)))
     assert operators_of(after) == ["LeakyRelu"]
 
 
@@ -72,16 +80,18 @@ def test_relus_are_one_operator(node: str) -> None:
         [make_node("Clip", "x zero half", "y")],
         [make_node("Max", "x wide", "y")],
         [make_node("Mul", "x wide", "s"), make_node("Max", "s x", "y")],
+        [make_node("Max", "lengths none", "i"), make_node("Cast", "i", "y", to=TensorProto.FLOAT)],
     ],
     ids=[
         *("by channel", "steep", "falling", "no activation", "three", "another bend"),
-        *("upside down", "bounded", "more axes", "slope of more axes"),
+        *("upside down", "bounded", "more axes", "slope of more axes", "integers"),
     ],
 )
 def test_other_curves_stay(nodes: list[onnx.NodeProto]) -> None:
     constants = _SCALARS | {
         "each": np.array([[0.1], [0.2], [0.1], [0.1]], np.float32),
         "wide": np.zeros((1, 1, 1, 1), np.float32),  # the result has four axes
+        "none": np.array(0),
     }
     assert unify_activations(Graph(_typed(build(nodes, {}, constants)))) == 0
 
@@ -144,6 +154,16 @@ def test_images_of_several_rows_stay() -> None:
     model.graph.node[6].input[1] = "computed"
     model.graph.node.insert(0, make_node("Neg", "up", "computed"))
     assert flatten_convolutions(Graph(model)) == 0
+
+
+def test_two_axes_at_once_are_no_row() -> None:
+    nodes = [
+        make_node("ReduceMean", "x", "mean", axes=[2], keepdims=0),
+        make_node("Unsqueeze", "mean behind", "image"),
+        make_node("Conv", "image w", "y"),
+    ]
+    constants = {"behind": np.array([2, 3])}
+    rewritten(flatten_convolutions, _typed(build(nodes, {"w": (4, 4, 1, 1)}, constants, batch=1)))
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -220,12 +240,29 @@ def test_a_fused_product_keeps_no_parameter_of_its_activation() -> None:
     assert operators_of(rewritten(split_fused, model)) == ["Reshape", "Gemm", "HardSigmoid"]
 
 
+@pytest.mark.parametrize(
+    ("node", "weights"),
+    [
+        (make_node("Gelu", "x", "y", domain="com.microsoft"), {}),
+        (make_node("FusedMatMul", "x x", "y", domain="com.microsoft", transB=1), {}),
+        (make_node("FusedMatMul", "x m", "y", domain="com.microsoft"), {"m": (2, 6, 5)}),
+        (make_node("FusedConv", "x w", "y", domain="com.microsoft"), {"w": (4, 4, 1)}),
+    ],
+    ids=["another operator", "a product of computed tensors", "a matrix for each text", "a layer"],
+)
+def test_other_operators_of_the_runtime_stay(
+    node: onnx.NodeProto, weights: dict[str, tuple[int, ...]]
+) -> None:
+    assert split_fused(Graph(build([node], weights))) == 0
+
+
 @pytest.mark.parametrize("alpha", [1.0, 1.702])
 def test_a_swish_is_a_product(alpha: float) -> None:
     node = make_node("QuickGelu", "x", "y", domain="com.microsoft", alpha=alpha)
     model = build([node], {})
     model.opset_import.extend([onnx.helper.make_opsetid("com.microsoft", 1)])
-    assert operators_of(rewritten(split_fused, model))[-2:] == ["Sigmoid", "Mul"]
+    scaled = ["Mul"] if alpha != 1 else []
+    assert operators_of(rewritten(split_fused, model)) == [*scaled, "Sigmoid", "Mul"]
 
 
 @pytest.mark.parametrize("kind", ["SAME_UPPER", "SAME_LOWER", "VALID"])
@@ -248,6 +285,17 @@ def test_padding_of_a_kind_is_stated(
     assert attribute(after.graph.node[0], "auto_pad", "") == "NOTSET"
 
 
-def test_padding_that_depends_on_the_length_stays() -> None:
-    node = make_node("Conv", "x w", "y", auto_pad="SAME_UPPER", strides=[2])
-    assert state_padding(Graph(build([node], {"w": (6, 4, 3)}))) == 0
+@pytest.mark.parametrize(
+    ("operator", "shape", "stated", "count"),
+    [
+        ("Conv", (6, 4, 3), {"auto_pad": "SAME_UPPER"}, 0),  # depends on the length
+        ("Conv", (6, 4, 3), {"auto_pad": "VALID"}, 1),
+        ("ConvTranspose", (4, 6, 3), {"auto_pad": "SAME_UPPER", "output_shape": [9]}, 0),
+        ("ConvTranspose", (4, 6, 1), {"auto_pad": "SAME_UPPER"}, 0),  # would be negative
+    ],
+)
+def test_padding_is_stated_only_where_it_is_a_number(
+    operator: str, shape: tuple[int, ...], stated: dict[str, Any], count: int
+) -> None:
+    node = make_node(operator, "x w", "y", strides=[2], **stated)
+    assert state_padding(Graph(build([node], {"w": shape}))) == count

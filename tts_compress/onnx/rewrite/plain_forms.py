@@ -110,8 +110,6 @@ def unify_activations(graph: Graph) -> int:
 
 
 def _unify(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> bool:
-    if node.op_type not in {"Max", "Where", "Sub", "Clip"}:
-        return False
     if len(list(filter(None, node.input))) > 2 + (node.op_type == "Where"):
         return False
     output = node.output[0]
@@ -122,8 +120,7 @@ def _unify(graph: Graph, shapes: Mapping[str, Shape], node: onnx.NodeProto) -> b
     graph.remove(node)
     slope = graph.scalar(parts["slope"]) if "slope" in parts else None
     operator = "Relu" if slope is None else "LeakyRelu"
-    stated = {} if slope is None else {"alpha": slope}
-    graph.add(operator, [parts["x"]], [output], node.name, **stated)
+    graph.add(operator, [parts["x"]], [output], node.name, alpha=slope)
     return True
 
 
@@ -135,7 +132,7 @@ def _holds(
         return False
     # A constant of more axes would add them to the result.
     axes = max(1, len(shapes.get(parts["x"], ())))
-    constants = (graph.constant(tensor) for name, tensor in parts.items() if name != "x")
+    constants = map(graph.constant, parts.values())
     if any(value is not None and value.ndim > axes for value in constants):
         return False
     slope = graph.scalar(parts["slope"]) if "slope" in parts else 0.0
