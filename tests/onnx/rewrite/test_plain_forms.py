@@ -156,14 +156,54 @@ def test_images_of_several_rows_stay() -> None:
     assert flatten_convolutions(Graph(model)) == 0
 
 
-def test_two_axes_at_once_are_no_row() -> None:
-    nodes = [
-        make_node("ReduceMean", "x", "mean", axes=[2], keepdims=0),
-        make_node("Unsqueeze", "mean behind", "image"),
-        make_node("Conv", "image w", "y"),
-    ]
-    constants = {"behind": np.array([2, 3])}
-    rewritten(flatten_convolutions, _typed(build(nodes, {"w": (4, 4, 1, 1)}, constants, batch=1)))
+_ROW, _CONVOLVED = make_node("Unsqueeze", "x two", "image"), make_node("Conv", "image w", "h")
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count"),
+    [
+        (
+            [
+                make_node("ReduceMean", "x", "mean", axes=[2], keepdims=0),
+                make_node("Unsqueeze", "mean rest", "image"),
+                make_node("Conv", "image w", "y"),
+            ],
+            1,
+        ),
+        ([make_node("Reshape", "x rows", "image"), make_node("Conv", "image narrow", "y")], 0),
+        (
+            [
+                make_node("Shape", "x", "size"),
+                make_node("Slice", "size zero two", "leading"),
+                make_node("Concat", "leading one minus", "computed", axis=0),
+                make_node("Reshape", "x computed", "image"),
+                make_node("Conv", "image w", "y"),
+            ],
+            0,
+        ),
+        ([_ROW, make_node("ConvTranspose", "image high", "y")], 0),
+        ([_ROW, make_node("Conv", "image w", "y", pads=[1, 0, 0, 0])], 0),
+        ([_ROW, make_node("Conv", "image w", "y", pads=[0, 0, 1, 0])], 0),
+        ([_ROW, _CONVOLVED, make_node("Mul", "h tall", "y")], 1),
+        ([_ROW, _CONVOLVED, make_node("Mul", "h five", "y")], 1),
+        ([_ROW, _CONVOLVED, make_node("Slice", "h zero one three", "y")], 1),
+        ([_ROW, _CONVOLVED, make_node("Slice", "h zero one", "y")], 1),
+        ([_ROW, _CONVOLVED, make_node("Transpose", "h", "y", perm=[0, 3, 2, 1])], 1),
+        ([_ROW, _CONVOLVED, make_node("Squeeze", "h", "y")], 1),
+    ],
+    ids=[
+        *("two axes at once", "two rows", "a computed shape", "a kernel of two rows"),
+        *("a row before", "a row behind", "a factor for each row", "a factor of five axes"),
+        *("cut along time", "cut along the first axis", "turned", "squeezed everywhere"),
+    ],
+)
+def test_only_rows_are_taken_for_signals(nodes: list[onnx.NodeProto], count: int) -> None:
+    ints = {"zero": 0, "one": 1, "two": 2, "three": 3, "minus": -1}
+    constants: dict[str, Any] = {name: np.array([value]) for name, value in ints.items()}
+    constants |= {"rest": np.array([2, 3]), "rows": np.array([1, 2, 2, -1])}
+    constants |= {"tall": np.ones((5, 1), np.float32), "five": np.ones((1,) * 5, np.float32)}
+    shapes = {"w": (4, 4, 1, 1), "narrow": (4, 2, 1, 1), "high": (4, 4, 2, 1)}
+    rewritten(flatten_convolutions, _typed(build(nodes, shapes, constants, batch=1)), count=count)
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -308,10 +308,9 @@ def _row_axis(
     if weight is None or weight.ndim != 4 or copy_attributes(node).get("output_shape"):
         return None
     pads, strides = attribute(node, "pads", (0,) * 4), attribute(node, "strides", (1, 1))
-    more = attribute(node, "output_padding", (0, 0))
     for axis in _ROW_AXES:
         is_one = axis == lacking or (len(shape) == 4 and shape[axis] == 1)
-        moves = weight.shape[axis] > 1 or strides[axis - 2] > 1 or more[axis - 2]
+        moves = weight.shape[axis] > 1 or strides[axis - 2] > 1
         if is_one and not moves and not pads[axis - 2] and not pads[axis]:
             return axis
     return None
