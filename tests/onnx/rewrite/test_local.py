@@ -1,6 +1,6 @@
 """Rewrites of a few nodes: equal where they apply, refused where that cannot be proven."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,16 +27,33 @@ _CUTS = {
 _SKIPS = {"w1": (8, 4, 1), "b1": (8,), "w2": (8, 4, 1), "w3": (2, 8, 1), "b3": (2,)}
 
 
-def _zeros(like: str, value: float = 0.0, **part: Any) -> list[onnx.NodeProto]:
+def _zeros(
+    like: str,
+    value: float = 0.0,
+    *,
+    before: Sequence[onnx.NodeProto] = (),
+    to: str = "h",
+    **part: Any,
+) -> list[onnx.NodeProto]:
     """Add zeros of the shape of a tensor, or of a part of that, at run time."""
     filling = helper.make_tensor("value", TensorProto.FLOAT, [1], [value])
     return [
         make_node("Conv", "x w b", "h", pads=[1, 1]),
+        *before,
         make_node("Shape", like, "shape", **part),
         make_node("ConstantOfShape", "shape", "zeros", value=filling),
-        make_node("Add", "zeros h", "sum"),
+        make_node("Add", f"zeros {to}", "sum"),
         make_node("Tanh", "sum", "y"),
     ]
+
+
+_MONO = make_node("Conv", "x w1 b1", "mono", pads=[1, 1])
+_LAYERS = {"w": (6, 4, 3), "b": (6,), "w1": (1, 4, 3), "b1": (1,)}
+
+
+def _zeros_like_part(cut: str, *, to: str = "part") -> list[onnx.NodeProto]:
+    """Add zeros of one channel to a slice of six."""
+    return _zeros("mono", before=[_MONO, make_node("Slice", f"h {cut}", "part")], to=to)
 
 
 def _padded(mode: str = "constant", **conv: Any) -> list[onnx.NodeProto]:
@@ -72,9 +89,44 @@ def _skips(**conv: Any) -> list[onnx.NodeProto]:
     ]
 
 
-def test_zeros_of_the_same_shape_are_dropped() -> None:
-    after = rewritten(eliminate_identity, build(_zeros("h"), _LAYER))
-    assert operators_of(after) == ["Conv", "Tanh"]
+@pytest.mark.parametrize(
+    ("before", "like"),
+    [
+        (None, "h"),
+        (make_node("Slice", "h last first one last", "turned"), "turned"),
+        (make_node("Mul", "h factor", "scaled"), "scaled"),
+        (make_node("Mul", "factor h", "scaled"), "scaled"),
+        (make_node("Mul", "h h", "squared"), "squared"),
+    ],
+    ids=["itself", "turned channels", "a number's product", "its product", "a product of two"],
+)
+def test_zeros_of_the_same_shape_are_dropped(before: onnx.NodeProto | None, like: str) -> None:
+    constants = _CUTS | {"last": np.array([-1]), "first": np.array([-(2**31)])}
+    constants["factor"] = np.array(0.5, np.float32)
+    model = build(_zeros(like, before=[before] if before else []), _LAYER, constants)
+    assert operators_of(rewritten(eliminate_identity, model)) == ["Conv", "Tanh"]
+
+
+@pytest.mark.parametrize(("curve", "count"), [("Exp", 1), ("Tanh", 0)])
+def test_a_scale_of_one_is_dropped(curve: str, count: int) -> None:
+    """A flow that only shifts scales by exp(-0)."""
+    nodes = [
+        make_node("Conv", "x w b", "h", pads=[1, 1]),
+        make_node("Shape", "h", "shape"),
+        make_node("ConstantOfShape", "shape", "zeros"),
+        make_node("Neg", "zeros", "negative"),
+        make_node(curve, "negative", "scale"),
+        make_node("Mul", "h scale", "scaled"),
+        make_node("Tanh", "scaled", "y"),
+    ]
+    rewritten(eliminate_identity, build(nodes, _LAYER), count)
+
+
+@pytest.mark.parametrize("part", ["left", "right"])
+def test_zeros_of_a_part_are_dropped(part: str) -> None:
+    split = make_node("Split", "h sizes", "left right", axis=1)
+    model = build(_zeros(part, before=[split], to=part), _LAYER, {"sizes": np.array([2, 4])})
+    assert operators_of(rewritten(eliminate_identity, model)) == ["Conv", "Split", "Tanh"]
 
 
 @pytest.mark.parametrize("own", [{}, {"pads": [1, 0]}], ids=["unpadded", "padded"])
@@ -189,6 +241,59 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
         (eliminate_identity, _zeros("h", value=1.0), _LAYER, {}),
         (eliminate_identity, _zeros("h", start=1), _LAYER, {}),
         (eliminate_identity, _zeros("h", end=2), _LAYER, {}),
+        (
+            eliminate_identity,
+            _zeros("wide", before=[_MONO, make_node("Add", "mono rows", "wide")], to="mono"),
+            _LAYERS | {"rows": (6, 1)},
+            {},
+        ),
+        (
+            eliminate_identity,
+            _zeros("wide", before=[_MONO, make_node("Add", "mono h", "wide")], to="mono"),
+            _LAYERS,
+            {},
+        ),
+        (eliminate_identity, _zeros_like_part("zero one two"), _LAYERS, _CUTS),
+        (
+            eliminate_identity,
+            _zeros(
+                "mono",
+                before=[_MONO, make_node("Split", "h sizes", "left right", axis=2)],
+                to="left",
+            ),
+            _LAYERS,
+            {"sizes": np.array([1, 6])},
+        ),
+        (
+            eliminate_identity,
+            [*_zeros("h")[:3], make_node("Sub", "zeros h", "y")],
+            _LAYER,
+            {},
+        ),
+        (eliminate_identity, _HALVES, _LAYER, {}),
+        (eliminate_identity, _SPLIT_ANYHOW, _LAYER, {}),
+        (
+            eliminate_identity,
+            _zeros(
+                "left",
+                before=[
+                    make_node("Split", "h sizes", "left right", axis=1),
+                    make_node("Slice", "h zero one two", "step"),
+                    make_node("Split", "step sizes", "first second", axis=1),
+                ],
+                to="first",
+            ),
+            _LAYER,
+            _CUTS | {"sizes": np.array([2, 4])},
+        ),
+        (eliminate_identity, _zeros_like_part("zero one"), _LAYERS, _CUTS),
+        (eliminate_identity, _zeros_like_part("zero lengths two"), _LAYERS, _CUTS),
+        (
+            eliminate_identity,
+            _zeros("h", before=[make_node("Slice", "h none both axes", "part")], to="part"),
+            _LAYERS,
+            {n: np.array(v) for n, v in (("none", [0, 0]), ("both", [6, 1]), ("axes", [1, 2]))},
+        ),
         (fold_padding, _padded(), _LAYER, _pads(0, 0, 2, 0, 0, 1, value=0.5)),
         (fold_padding, _padded("reflect"), _LAYER, _pads(0, 0, 2, 0, 0, 1)),
         (fold_padding, _padded(), _WIDE, _pads(0, 1, 2, 0, 0, 1)),
@@ -216,7 +321,11 @@ _WIDE = {"w": (6, 5, 3), "b": (6,)}
     ],
     ids=[
         *("zeros that may broadcast", "zeros that may be longer", "ones"),
-        *("zeros of the last axes", "zeros of the first axes"),
+        *("zeros of the last axes", "zeros of the first axes", "wider by a constant"),
+        *("wider by a tensor", "a step of time", "a part of time", "zeros minus a tensor"),
+        *("parts without sizes", "parts of open sizes"),
+        *("a part of a step", "a cut without axes", "an open cut"),
+        "a cut of two axes",
         *("padding with no zeros", "reflections", "padded channels", "channels padded behind"),
         *("named axes", "a cut", "padding read twice"),
         *("cut more than padded", "cut behind strides", "cut channels", "each second step"),

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import onnx
-from onnx import TensorProto, numpy_helper
+from onnx import numpy_helper
 
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.modules import read_convolution
@@ -25,8 +25,6 @@ _UNARY = frozenset(
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
 _VALID = ("Less", ("Range", "begin", "limit", "step"), "lengths")
 """The frames of each utterance that are none of its padding."""
-
-_REAL = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16})
 
 
 def eliminate_identity(graph: Graph) -> int:
@@ -99,18 +97,14 @@ def _extent(graph: Graph, node: onnx.NodeProto, tensor: str, data: list[Extent])
         channels = first.channels if data[1] == first else None
     elif node.op_type == "Conv":
         convolution = read_convolution(graph, node)
-        same = convolution is not None and convolution.keeps_length
-        channels = len(convolution.weight) if convolution is not None and same else None
+        if convolution is not None and convolution.keeps_length:
+            channels = len(convolution.weight)
     elif node.op_type == "Slice":
         bounds = channel_bounds(graph, node, first.channels)
         channels = None if bounds is None else bounds[1] - bounds[0]
     elif node.op_type == "Split" and attribute(node, "axis", 0) == 1 and len(node.input) > 1:
         sizes = graph.constant(node.input[1])
         channels = None if sizes is None else int(sizes[list(node.output).index(tensor)])
-    elif node.op_type == "Concat" and attribute(node, "axis", 0) == 1:
-        widths = [part.channels for part in data if part.channels is not None]
-        same = len(widths) == len(node.input) and len({part.time for part in data}) == 1
-        channels = sum(widths) if same else None
     elif node.op_type in _UNARY:
         channels = first.channels
     # Without channels it may be another axis that changed.
@@ -130,10 +124,8 @@ def _other_operand(
     left, right = (str(tensor) for tensor in node.input)
     pairs = [(left, right)] if node.op_type in {"Sub", "Div"} else [(left, right), (right, left)]
     for kept, filled in pairs:
-        if _fill_value(graph, filled) == neutral:
-            shape = extents[filled]
-            if shape.channels is not None and extents.get(kept) == shape:
-                return kept
+        if _fill_value(graph, filled) == neutral and extents.get(kept) == extents[filled]:
+            return kept
     return None
 
 
@@ -244,7 +236,7 @@ def _is_never(graph: Graph, condition: str) -> bool:
 def _is_mask(graph: Graph, tensor: str) -> bool:
     """Return True if a tensor is Cast(Unsqueeze(frame numbers < lengths)), all of it true."""
     cast = graph.producer(tensor)
-    if cast is None or cast.op_type != "Cast" or attribute(cast, "to", 0) not in _REAL:
+    if cast is None or cast.op_type != "Cast":
         return False
     source = graph.producer(cast.input[0])
     if source is not None and source.op_type == "Cast":  # a graph in 16 bits narrows its masks
