@@ -84,8 +84,9 @@ def split_convolutions(graph: Graph) -> int:
         plain = _read(graph, node)
         if plain is None or node.output[0] in graph.outputs:
             continue
-        parts = _slices(graph, node, len(plain.weight))
-        for reader in graph.readers(node.output[0]) if parts else ():
+        if not (parts := _slices(graph, node, len(plain.weight))):
+            continue
+        for reader in graph.readers(node.output[0]):
             graph.remove(reader)
         for output, (begin, end) in parts:
             inputs = [node.input[0]]
@@ -94,9 +95,8 @@ def split_convolutions(graph: Graph) -> int:
                 inputs.append(graph.add_constant(f"{name}.{begin}", part))
             name = f"{node.name}.{begin}"
             graph.add("Conv", inputs, [output], name, **copy_attributes(node))
-        if parts:
-            graph.remove(node)
-            split += 1
+        graph.remove(node)
+        split += 1
     return split
 
 
