@@ -30,6 +30,7 @@ from tts_compress.compression.sound import (
 from tts_compress.compression.workbench import Job, Workbench
 from tts_compress.models.base import GraphModel, Speaking
 from tts_compress.models.onnx_model import varied
+from tts_compress.numerics.spectra import mu_law
 from tts_compress.progress import Silent
 from tts_compress.recipes.recipe import find_recipe, read_calibration_set
 
@@ -149,6 +150,28 @@ def test_what_still_waits_when_an_error_leaves_is_not_begun() -> None:
 def _second() -> Audio:
     speech = make_speech()
     return changed(speech, speech.samples[: speech.sample_rate])
+
+
+def test_speech_that_mu_law_brings_nearer_is_judged_beside_itself() -> None:
+    """Other renderings may be nearer to what mu-law leaves: a distance from them shows nothing."""
+    speech = [_second()]
+    comparison = AudioComparison(speech, [mu_law(speech[0])])
+    noisy = [changed(speech[0], speech[0].samples + np.float32(1e-3))]
+    assert comparison.judge(noisy).distortion == comparison.same_noise(noisy) > 0.0
+
+
+def test_silence_bears_no_damage() -> None:
+    """It is what mu-law makes of it, and there is no unit."""
+    silence = [changed(_second(), np.zeros(22_050, np.float32))]
+    comparison = AudioComparison(silence, silence)
+    assert comparison.same_noise(silence) == 0.0
+    assert comparison.same_noise([_second()]) == np.inf
+
+
+def test_a_group_that_moves_a_length_is_too_much() -> None:
+    speech = replace(_second(), durations=np.array([4, 3]))
+    moved = replace(speech, durations=np.array([3, 4]))
+    assert AudioComparison([speech], [speech]).energies([moved], 0.5) == (np.inf,) * 3
 
 
 @pytest.mark.slow
