@@ -63,6 +63,9 @@ def test_the_rise_is_in_decibels() -> None:
         rise = compare_floors(wave, np.append(wave + noise, 0.0), _RATE, aligned=False)
         assert rise is not None
         assert rise.rise_db == pytest.approx(expected, abs=1.5)
+        share = floor_noise(wave, wave + noise, _RATE)
+        assert share is not None
+        assert 10.0 * np.log10(1.0 + share) == pytest.approx(expected, abs=2.0)
 
 
 def test_nothing_rises_without_change() -> None:
@@ -107,6 +110,16 @@ def test_zeros_between_sentences_hide_nothing() -> None:
     assert (floor_rise(np.concatenate((wave, gap)), filled, _RATE) or 0.0) > 9.0
 
 
+@pytest.mark.parametrize("rest", [[], [0.0]])
+def test_hiss_is_found_where_the_reference_has_zeros_alone(rest: list[float]) -> None:
+    """A gate cuts its sounds off; a floor nobody hears stands for that of its pauses."""
+    count, random = 2 * _RATE, np.random.default_rng(0)
+    gated = 0.1 * random.standard_normal(count) * (np.arange(count) // (_RATE // 4) % 2)
+    assert floor_rise(gated, np.append(gated, rest), _RATE) == 0.0
+    hissing = np.append(gated + _hiss(count, (500, 8000), -60, 1), rest)
+    assert (floor_rise(gated, hissing, _RATE) or 0.0) > 9.0
+
+
 @pytest.mark.parametrize("band", [*_BANDS, (2990, 3010)])
 def test_brief_hiss_in_one_pause_of_many_is_found(band: tuple[int, int]) -> None:
     for seed in range(3):
@@ -139,8 +152,9 @@ def test_brief_hiss_is_no_chance() -> None:
 def test_without_pauses_there_is_no_floor() -> None:
     steady = np.sin(np.arange(_RATE) / 3.0)
     wave, _ = _speech(0)
-    assert floor_rise(steady, steady, _RATE) is None
+    assert floor_rise(steady, steady, _RATE) is floor_noise(steady, steady, _RATE) is None
     for empty in (np.zeros(0), np.zeros(_RATE), np.full(_RATE, np.nan), wave[:100]):
+        assert floor_noise(empty, wave[: len(empty)], _RATE) is None
         assert floor_rise(empty, wave, _RATE) is None
         assert floor_rise(wave, empty, _RATE) is None
     assert floor_rise(wave, wave, 1_000) is None
