@@ -135,7 +135,7 @@ def _ranked(find: Callable[[Wave, int], Places], usual: float, both: Renderings)
     before, after = (
         sorted(find(wave, rate), reverse=True) for wave, rate in zip(both.waves, rates, strict=True)
     )
-    pairs = zip_longest(before[: len(after)], after, fillvalue=(usual, 0.0))
+    pairs = zip_longest(before, after, fillvalue=(usual, 0.0))
     beyond = [(size - max(old, usual), at_s) for (old, _), (size, at_s) in pairs]
     return max([(0.0, 0.0), *beyond])
 
