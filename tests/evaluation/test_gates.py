@@ -93,6 +93,7 @@ def test_a_relative_gate_without_a_usable_baseline_fails() -> None:
     """Nothing is divided by zero or by what is missing."""
     for baseline in ("nothing", "snr", "zero", "bad"):
         assert not _passes(_gate("size.ratio", 1e300, kind="relative", baseline=baseline))
+    assert not _passes(_gate("snr", 1e300, kind="relative", baseline="size.ratio"))
 
 
 def test_one_failing_gate_fails_the_verdict_and_the_others_are_still_shown() -> None:
@@ -253,7 +254,7 @@ def test_a_single_damaged_utterance_fails(kind: str) -> None:
 )
 def test_any_gate_on_words_needs_a_reference_that_is_understood(metric: str) -> None:
     """This includes gates in a file of the user's own."""
-    rates = {"delta": 0.0, "interval": [0.0, 0.0], "candidate": 0.62, "reference": 0.62}
+    rates = {"delta": 0.0, "interval": None, "candidate": 0.62, "reference": 0.62}
     gates = Gates(version=1, name="own", summary="s", gate=(_gate(metric, 1.0),))
     (row,) = judge({"wer": rates, "cer": rates}, gates).rows
     assert not row.passed
@@ -288,14 +289,15 @@ def test_limits_on_words_may_be_for_one_recognizer(
 ) -> None:
     """Each makes errors of its own; what depends on none is judged all the same."""
     rates = {"interval": [0.0, 0.0], "reference": 0.1}
-    document = _DOCUMENT | {"wer": rates, "suite": {"recognizer_name": made}}
+    document = _DOCUMENT | {"wer": rates} | ({"suite": {"recognizer_name": made}} if made else {})
     limits = (_gate("wer.interval.1", 0.1), _gate("size.ratio", 3.0, "at-least"))
     gates = Gates(version=1, name="own", summary="s", recognizer=asked, gate=limits)
     words, size = judge(document, gates).rows
     assert (words.passed, size.passed) == (passed, True)
     if not passed:
         assert words.reason is not None
-        assert f"the limit for '{asked}'" in words.reason
+        judged = f"recognizer {made!r}" if made else "an unnamed recognizer"
+        assert f"the report is of {judged}, the limit for {asked!r}" in words.reason
 
 
 @pytest.mark.parametrize("name", data_names("eval/gates"))
@@ -314,6 +316,12 @@ def test_a_star_stands_for_each_figure_of_a_metric_also_where_a_report_lacks_it(
     rows = judge(report, everything).rows
     assert [row.gate.metric for row in rows] == [f"damage.{kind}.utterances" for kind in MARGINS]
     assert [row.gate.metric for row in rows if not row.passed] == ["damage.runaway.utterances"]
+    assert not _passes(_gate("damage.*.nothing", 1e300))
+
+
+def test_a_star_stands_for_no_figure_of_the_baseline() -> None:
+    gate = _gate("wer.*", 1.0, kind="relative", baseline="cer.reference")
+    assert [limit.metric for limit in gate.expanded()] == ["wer.delta", "wer.interval", "wer.bound"]
 
 
 def test_an_unchanged_voice_passes_two_points_as_often_as_the_file_says() -> None:

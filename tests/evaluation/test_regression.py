@@ -122,8 +122,9 @@ def test_there_must_be_an_earlier_report(before: dict[str, Any]) -> None:
     """A gate that compares with nothing passes nothing."""
     with pytest.raises(EvaluationError, match="--against"):
         judge(before, read_gates("regression"))
-    with pytest.raises(EvaluationError, match="does not state its suite"):
-        judge(before, read_gates("regression"), {})
+    for now, earlier in ((before, {}), ({}, before)):
+        with pytest.raises(EvaluationError, match="does not state its suite"):
+            judge(now, read_gates("regression"), earlier)
     assert judge(before, read_gates("default")).passed  # others need none
 
 
@@ -132,6 +133,12 @@ def test_what_is_missing_from_either_report_fails(before: dict[str, Any]) -> Non
     without = copy.deepcopy(before)
     without["distortion"] = None
     assert _failed(without, before) == _failed(before, without) == ["distortion.value"]
+    without["distortion"] = before["distortion"] | {"interval": None}
+    (row,) = [row for row in judge(without, read_gates("regression"), before).rows if row.reason]
+    assert row.reason is not None
+    assert row.reason.endswith(
+        "too little was measured for an interval; evaluate with 12 texts or more"
+    )
 
 
 def test_an_earlier_report_that_nobody_understood_is_no_evidence(before: dict[str, Any]) -> None:

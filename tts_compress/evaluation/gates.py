@@ -138,10 +138,10 @@ class Gate(Config):
 
     def expanded(self) -> list["Gate"]:
         """Return a gate for each figure that a `*` stands for; itself without one."""
-        if "*" not in self.metric:
-            return [self]
         name, _, rest = self.metric.partition(".")
-        figures = [path for metric in self._metrics() for path in metric.figures]
+        figures = [
+            path for metric in find_metrics() if metric.name == name for path in metric.figures
+        ]
         return [
             self.model_copy(update={"metric": f"{name}.{path}"})
             for path in figures
@@ -283,8 +283,7 @@ def _judge(
     if value is None and doubt is None and gate.lacks_interval(document):
         doubt = "nothing was judged: too little was measured for an interval; evaluate with "
         doubt += "more timed runs" if "cost" in gate.groups else f"{FEWEST_TEXTS} texts or more"
-    if value is None and doubt is None:
-        doubt = gate.no_number(document)
+    doubt = doubt or gate.no_number(document)
     passed = doubt is None and gate.passes(value)
     if gate.kind != "change":
         return GateResult(gate=gate, value=value, passed=passed, reason=doubt)
