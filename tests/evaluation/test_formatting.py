@@ -21,6 +21,9 @@ def test_what_is_no_number_is_not_available(value: float | None) -> None:
         formatting.milliseconds,
         formatting.real_time_factor,
         formatting.decibels,
+        formatting.number,
+        formatting.seconds,
+        formatting.nats,
     ):
         assert written(value) == formatting.MISSING
     assert formatting.times(value, "faster", "slower") == formatting.MISSING
@@ -81,6 +84,7 @@ def test_a_ratio_says_which_way_is_up(ratio: float, text: str) -> None:
         (None, (1.0, 2.0), formatting.MISSING),
         (math.nan, (1.0, 2.0), formatting.MISSING),
         (1.6, (math.nan, 2.0), formatting.MISSING),
+        (1.6, (1.0, math.inf), formatting.MISSING),
         (0.5, (0.0, 2.0), formatting.MISSING),
     ],
 )

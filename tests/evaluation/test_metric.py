@@ -1,6 +1,7 @@
 """A metric or a recognizer is one file, of this package or of another."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -19,6 +20,7 @@ from tts_compress.evaluation.metric import (
     Paired,
     Show,
     compare_pairs,
+    find_figure,
     find_metrics,
 )
 from tts_compress.evaluation.pairs import Run
@@ -119,6 +121,7 @@ def test_a_metric_of_another_package_is_measured_shown_and_judged(
         (Pair(reference=1.0, candidate=3.0), ("1 FS", "3 FS", "3.0× higher"), "better"),
         (Pair(reference=0.0, candidate=1.0), ("0 FS", "1 FS", "n/a"), "unknown"),
         (Pair(reference=float("nan"), candidate=1.0), ("n/a", "1 FS", "n/a"), "unknown"),
+        (Pair(reference=float("inf"), candidate=1.0), ("n/a", "1 FS", "n/a"), "unknown"),
     ],
 )
 def test_a_metric_without_rows_of_its_own_has_one(
@@ -127,6 +130,11 @@ def test_a_metric_without_rows_of_its_own_has_one(
     (row,) = _PEAK.table_rows(value, None)
     assert (row.label, row.reference, row.candidate, row.change) == ("Peak", *shown)
     assert row.trend == trend
+
+
+def test_less_is_better_where_the_metric_says_so() -> None:
+    (row,) = replace(_PEAK, direction="lower").table_rows(Pair(reference=2.0, candidate=1.0), None)
+    assert row.trend == "better"
 
 
 def test_shipped_metrics_come_in_the_order_of_the_tables() -> None:
@@ -177,7 +185,7 @@ def test_eleven_texts_have_no_interval_whatever_their_seeds() -> None:
     found = compare_pairs(_run(*texts), [3.0] * 22, [2.6, 3.2] * 11)
     assert found is not None
     assert found.interval is None
-    (row,) = Show("x").rows(found)
+    (row,) = Show("x").metric("x", float).table_rows(found, None)
     assert row.change == "\N{MINUS SIGN}0.10 (95 % interval n/a)"
     assert row.trend == "unknown"
 
@@ -221,7 +229,7 @@ def test_closer_than_the_floor_is_close_enough(
     ends: tuple[float, float], closeness: str, distance: str
 ) -> None:
     value = _value(0.9, *ends)
-    (row,) = Show("x", "s").floor_rows(value)
+    (row,) = Show("x", "s").metric("x", float, floor=True).table_rows(value, None)
     assert (row.trend, row.reference, row.change) == (closeness, "", "floor, other seeds: 0.90 s")
     assert Show("x", better="lower").floor_rows(value)[0].trend == distance
 
@@ -229,6 +237,19 @@ def test_closer_than_the_floor_is_close_enough(
 def test_a_reference_without_noise_gives_no_floor() -> None:
     assert Show("x").floor_rows(_value(1.0, -0.1, -0.05))[0].trend == "unknown"
     assert Show("x", better="lower").floor_rows(_value(0.0, 3.0, 4.0))[0].trend == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("wer.delta", "change of the word error rate"),
+        ("wer.interval.1", "change of the word error rate, upper end of its 95 % interval"),
+        ("f0_mean.interval.0", "f0_mean.interval.0"),
+        ("wer.interval.2", "wer.interval.2"),
+    ],
+)
+def test_a_figure_has_words_or_its_path(path: str, name: str) -> None:
+    assert find_figure(path).name == name
 
 
 def test_figures_are_printed_in_their_unit() -> None:
