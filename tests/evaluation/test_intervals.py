@@ -290,7 +290,7 @@ def test_none_of_many_is_below_a_rate(utterances: int, bound: float) -> None:
     assert rate_bound([False] * utterances, [n // 3 for n in range(utterances)]) == found
 
 
-@pytest.mark.parametrize(("count", "size"), [(1, 24), (3, 72), (50, 60), (72, 72)])
+@pytest.mark.parametrize(("count", "size"), [(0, 24), (1, 24), (3, 72), (50, 60), (72, 72)])
 def test_independent_utterances_have_the_interval_of_clopper_and_pearson(
     count: int, size: int
 ) -> None:
@@ -318,6 +318,8 @@ def test_events_spread_evenly_are_no_better_than_independent_ones() -> None:
     texts = [n // 3 for n in range(72)]
     hits = [n % 3 == 0 for n in range(72)]
     assert effective_size(hits, texts) < 72
+    # A single text shows nothing of others.
+    assert effective_size(hits, [0] * 72) == 72
 
 
 @pytest.mark.parametrize(("rate", "share_of_texts"), [(0.02, 0.0), (0.05, 0.5), (0.2, 0.5)])
