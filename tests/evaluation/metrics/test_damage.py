@@ -124,6 +124,20 @@ def test_a_repeated_or_dropped_part_is_found_from_a_tenth_of_a_second_on(
         assert _has("truncation", clip, cut(rounded, seconds))
 
 
+@pytest.mark.parametrize(
+    ("kind", "plant"),
+    [
+        ("repetition", stutter),
+        ("runaway", partial(stutter, seconds=1.25)),  # wherever it is
+        ("dropped", partial(drop, seconds=1.25)),
+        ("truncation", cut),
+    ],
+)
+def test_sound_that_one_side_lacks_has_one_name(kind: str, plant: Plant) -> None:
+    clean, kinds = make_speech(), ("repetition", "runaway", "dropped", "truncation")
+    assert [name for name in kinds if _has(name, clean, plant(clean))] == [kind]
+
+
 @pytest.mark.parametrize("length", [0, 1, 50, 1000])
 def test_any_length_and_any_sample_is_judged(length: int) -> None:
     clean = make_speech()
