@@ -63,7 +63,7 @@ _ROUGH_HZ = 15.0, 90.0
 
 @dataclass(frozen=True)
 class Renderings:
-    """A text as a reference and a candidate speak it."""
+    """A text as a reference and a candidate speak it, at one sample rate."""
 
     reference: Audio
     candidate: Audio
@@ -131,10 +131,8 @@ def _ranked(find: Callable[[Wave, int], Places], usual: float, both: Renderings)
         usual: Size that undamaged speech reaches: the reference's count as that where it is less.
         both: The sounds.
     """
-    rates = (both.reference.sample_rate, both.candidate.sample_rate)
-    before, after = (
-        sorted(find(wave, rate), reverse=True) for wave, rate in zip(both.waves, rates, strict=True)
-    )
+    rate = both.reference.sample_rate
+    before, after = (sorted(find(wave, rate), reverse=True) for wave in both.waves)
     pairs = zip_longest(before, after, fillvalue=(usual, 0.0))
     beyond = [(size - max(old, usual), at_s) for (old, _), (size, at_s) in pairs]
     return max([(0.0, 0.0), *beyond])
@@ -164,13 +162,10 @@ def _hole(both: Renderings) -> Size:
 
 def _hiss(both: Renderings) -> Size:
     """Return the decibels by which the floor of pauses rises above what is heard."""
-    rate = both.reference.sample_rate
-    if rate != both.candidate.sample_rate:
-        return 0.0, 0.0
     floors = compare_floors(
         both.reference.samples,
         both.candidate.samples,
-        rate,
+        both.reference.sample_rate,
         aligned=both.same_noise,  # a recording may be a little late
         silent_db=_HISS_FROM_DB,
         brief=True,

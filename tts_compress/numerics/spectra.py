@@ -258,7 +258,7 @@ def on_time(reference: Audio, candidate: Audio) -> tuple[Audio, float]:
     best = int(np.abs(fits).argmax())
     late, sign = best - reach, np.sign(fits[best])
     norms = float(np.sqrt((before @ before) * (after @ after)))
-    if rate != candidate.sample_rate or not sign * fits[best] >= _CORRELATED * norms > 0.0:
+    if not sign * fits[best] >= _CORRELATED * norms > 0.0:
         return candidate, 0.0
     samples = sign * np.pad(candidate.samples, (max(0, -late), abs(late)))[max(0, late) :]
     if late and not _correlates_throughout(before, samples, rate):

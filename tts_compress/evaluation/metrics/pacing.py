@@ -99,11 +99,9 @@ def _compute_pauses(index: int, run: Run) -> Paired | None:
 def measure_floors(audios: Audios) -> tuple[float, float]:
     """Return the floors of pauses relative to the speech, dB, of the octave that rises most.
 
-    Not a number where the reference does not pause, or the rates differ.
+    Not a number where the reference does not pause.
     """
     before, after = audios.reference, audios.candidate
-    if before.sample_rate != after.sample_rate:
-        return np.nan, np.nan
     aligned = same_timing(before, after)
     floors = compare_floors(before.samples, after.samples, before.sample_rate, aligned=aligned)
     return (np.nan, np.nan) if floors is None else (floors.reference_db, floors.candidate_db)
