@@ -103,14 +103,35 @@ def test_damage_in_a_late_recording_is_found_at_its_time() -> None:
     assert late_at_s == pytest.approx(at_s + 320 / planted.RATE, abs=1e-3)
 
 
+def test_sound_behind_the_end_of_a_late_recording_is_kept() -> None:
+    clean = make_speech()
+    longer = changed(clean, np.append(clean.samples, clean.samples[: planted.RATE // 2]))
+    candidate, late_s = on_time(clean, _late(longer, 320))
+    assert late_s == 320 / planted.RATE
+    np.testing.assert_array_equal(candidate.samples, longer.samples)
+
+
 def test_neither_another_seed_nor_a_longer_sound_is_late() -> None:
-    """Nine tenths of the longer one correlate where all is moved by 12 ms."""
+    """Nine tenths of the longer one correlate where all is moved by 12 ms.
+
+    Nor is one beside silence, or one of less than a tenth of a second, in which little correlates.
+    """
     clean = make_speech()
     longer = changed(clean, np.insert(clean.samples, planted.RATE // 5, np.zeros(186)))
-    for other in (make_speech(7), longer):
-        candidate, late_s = on_time(clean, other)
+    silent, short = (changed(clean, samples) for samples in (0.0 * longer.samples, np.ones(400)))
+    pairs = ((clean, make_speech(7)), (clean, longer), (silent, clean), (short, _late(short, 50)))
+    for reference, other in pairs:
+        candidate, late_s = on_time(reference, other)
         assert candidate is other
         assert late_s == 0.0
+
+
+def test_an_inverted_recording_is_turned_where_a_part_of_it_is_damaged_too() -> None:
+    clean = make_speech()
+    damaged = np.where(np.arange(len(clean.samples)) // 3000 == 5, 0.0, clean.samples)
+    turned, late_s = on_time(clean, changed(clean, -damaged))
+    assert late_s == 0.0
+    np.testing.assert_array_equal(turned.samples, damaged)
 
 
 @pytest.mark.parametrize(("early_s", "damaged"), [(0.005, False), (0.02, True)])

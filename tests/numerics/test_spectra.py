@@ -1,5 +1,6 @@
 """Log-mel spectra, their filters, and their warping, against brute force and other libraries."""
 
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 
@@ -176,6 +177,9 @@ def test_noise_softness_silence_and_a_few_milliseconds_are_not_late() -> None:
     for samples in (other.samples, soft, noisy, hiss, 0.0 * hiss, cut):
         assert same_timing(clean, changed(clean, samples))
     assert same_timing(clean, _delayed(clean, 4))
+    timed = replace(clean, durations=np.arange(3))
+    assert same_timing(clean, timed)
+    assert same_timing(timed, clean)
     for length in (0, 1, 1000):
         assert same_timing(changed(clean, hiss[:length]), changed(clean, cut[:length]))
 
