@@ -385,8 +385,6 @@ def _trace_back(totals: Sequence[_Array], starts: Sequence[int]) -> list[tuple[i
 
 def _band(rows: int, columns: int) -> list[tuple[int, int]]:
     """Return the columns `[begin, end)` of the band in each row, around the diagonal."""
-    if rows == 1:
-        return [(0, columns)]
     # A row must reach the next row's centre, or a steep diagonal would leave the band.
     reach = max(_LEAST_BAND, round(_BAND * max(rows, columns)), -(-columns // rows))
     centres = np.linspace(0, columns - 1, rows).round().astype(int).tolist()
