@@ -18,7 +18,9 @@ from tts_compress.numerics.spectra import (
     align,
     compare_warped,
     log_mel,
+    log_mel_distance,
     mel_filters,
+    observe,
     same_timing,
     window_length,
 )
@@ -201,4 +203,9 @@ def test_other_noise_whose_levels_fit_a_little_better_elsewhere_is_not_late() ->
 @pytest.mark.parametrize("rate", [RATE // 4, 4 * RATE])
 def test_as_many_samples_at_another_rate_have_another_timing(rate: int) -> None:
     clean = make_speech()
-    assert not same_timing(clean, Audio(samples=clean.samples, sample_rate=rate))
+    other = Audio(samples=clean.samples, sample_rate=rate)
+    assert not same_timing(clean, other)
+    with pytest.raises(ValueError, match="cannot compare audio at"):
+        log_mel_distance(clean, other)
+    with pytest.raises(ValueError, match="cannot compare audio at"):
+        observe(clean, clean, other)
