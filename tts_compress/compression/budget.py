@@ -84,10 +84,11 @@ def _at_price(
 
     def cost(option: Option) -> float:
         pairs = zip(option.energies, budgets, strict=True)
-        return price * max(energy / budget if budget else inf for energy, budget in pairs if energy)
+        shares = (energy / budget if budget else inf for energy, budget in pairs if energy)
+        return price * max(shares, default=0.0)
 
     return {
-        name: max(several, key=lambda o: o.saved - (cost(o) if any(o.energies) else 0.0))
+        name: max(several, key=lambda option: option.saved - cost(option))
         for name, several in options.items()
     }
 
