@@ -81,6 +81,8 @@ def test_the_hash_is_of_what_decides_a_result(tmp_path: Path) -> None:
     reworded = _read(tmp_path, _SUITE.replace("there", "here"))
     assert suite.sha256 == renamed.sha256
     assert suite.with_recognizer("whisper").sha256 != suite.sha256, "also once it was asked for"
+    assert suite.with_seeds(None) is suite.with_recognizer(None) is suite
+    assert suite.with_recognizer("pocketsphinx:mine").sha256 == suite.sha256, "the place of a model"
     assert len({suite.sha256, reseeded.sha256, reworded.sha256}) == 3
     assert reseeded.sha256 == suite.with_seeds((0, 8)).sha256
 
@@ -92,10 +94,12 @@ def test_other_seeds_are_checked_like_a_file(tmp_path: Path) -> None:
 
 def test_ids_need_nobody_to_hear_them(tmp_path: Path) -> None:
     """There is not a word to understand."""
-    texts = '{ text = "ids: 5 12/1 7" }, { text = "8 9" }'
+    texts = '{ text = "ids: 5 12/1 7" }, { text = "8 9" }, { text = "4", spoken = "Four." }'
     head, _, _ = _SUITE.replace('"pocketsphinx"', '"none"').partition("utterances = [")
     suite = _read(tmp_path, f"{head}utterances = [{texts}]")
-    assert [suite.transcript(one) for one in suite.utterances] == ["5 12/1 7", "8 9"]
+    assert [suite.transcript(one) for one in suite.utterances] == ["5 12/1 7", "8 9", "four"]
+    with pytest.raises(RecipeError, match="'Take 2' has digits and needs `spoken`"):
+        _read(tmp_path, f"{head}utterances = [{texts}]".replace("8 9", "Take 2"))
     with pytest.raises(RecipeError, match="'ids: 5 12/1 7' has digits and needs `spoken`"):
         _read(tmp_path, f"{head}utterances = [{texts}]".replace('"none"', '"pocketsphinx"'))
 
@@ -117,6 +121,7 @@ def write_suite(tmp_path: Path, chirp: Audio) -> Callable[[str], Path]:
     """Write a suite's file with a table `[prompt]` behind it, and a recording beside it."""
     (tmp_path / "voices").mkdir()
     write_wav(tmp_path / "voices" / "one.wav", chirp)
+    write_wav(tmp_path / "voices" / "empty.wav", replace(chirp, samples=chirp.samples[:0]))
 
     def write(table: str) -> Path:
         path = tmp_path / "mine.toml"
@@ -140,6 +145,8 @@ def test_a_recording_is_found_beside_the_suite(
     absolute = read_suite(write_suite(_PROMPT.replace("voices/one.wav", str(recording))))
     assert absolute.prompt is not None
     assert absolute.prompt == expected
+    described = read_suite(write_suite('[prompt]\ndescription = "calmly"\n'))
+    assert described.prompt == Prompt(description="calmly")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +157,7 @@ def test_a_recording_is_found_beside_the_suite(
         (f'audio = "{"x" * 5000}"', "no recording at"),
         ('audio = "a\\u0000b"', "no recording at"),
         ('audio = "mine.toml"', "no recording at .*mine"),
+        ('audio = "voices/empty.wav"', "no recording at .*it is empty"),
         ('audio = ""', r"prompt\.audio"),
         ("audio = 3", r"prompt\.audio"),
         ('text = "alone"', "`prompt.text` is what is said in `prompt.audio`, which is missing"),
