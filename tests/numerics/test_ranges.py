@@ -132,6 +132,10 @@ def test_values_that_are_not_finite_are_refused(value: float) -> None:
     for low, high in ((float(values.min()), float(values.max())), (1.0, 2.0)):
         with pytest.raises(QuantizationError, match="not finite"):
             Histogram().add(values, low, high)
+    # A sample may lack it.
+    for low, high in ((value, 2.0), (1.0, value)):
+        with pytest.raises(QuantizationError, match="not finite"):
+            Histogram().add(values[::2], low, high)
 
 
 _ends = st.floats(-1e30, 1e30)

@@ -113,7 +113,6 @@ class Histogram:
 
         self.low = np.inf
         self.high = -np.inf
-        self._zeros = 0
 
     def add(self, values: npt.NDArray[np.float32], low: float, high: float) -> None:
         """Add values.
@@ -127,10 +126,10 @@ class Histogram:
             raise QuantizationError("calibration met values that are not finite")
         self.low, self.high = min(self.low, low), max(self.high, high)
         largest = max(abs(low), abs(high))
-        if largest == 0 and self.span == 0:
-            self._zeros += values.size
-            return
         if self.span == 0:
+            if largest == 0:
+                self.counts[_BINS // 2] += values.size
+                return
             # A power of two, so that histograms of the same values are equal in any order.
             self.span = float(2.0 ** np.ceil(np.log2(largest)))
         while largest > self.span:
@@ -139,8 +138,6 @@ class Histogram:
         wide = values.astype(np.float64)
         counts, _ = np.histogram(wide, bins=_BINS, range=(-self.span, self.span))
         self.counts += counts
-        self.counts[_BINS // 2] += self._zeros
-        self._zeros = 0
 
     @property
     def centers(self) -> _Counts:
@@ -162,8 +159,6 @@ def choose_range(histogram: Histogram, calibration: Calibration) -> Range:
     if histogram.low > histogram.high:
         raise QuantizationError("calibration saw no values; is the calibration set empty?")
     full = (min(histogram.low, 0.0), max(histogram.high, 0.0))
-    if histogram.span == 0:
-        return full
     return _OBSERVERS[calibration.observer](histogram, full, calibration)
 
 
