@@ -92,6 +92,12 @@ def test_percentiles_are_expanded_by_students_t(blocks: int) -> None:
     assert expanded_tail(blocks) == pytest.approx(norm.cdf(-student), rel=0.05)
 
 
+def test_a_single_block_shows_no_direction() -> None:
+    """A benchmark of one clip still has figures."""
+    ones = np.ones(1, np.int64)
+    assert paired_interval(3 * ones, 2 * ones) == (0.0, 1.5)
+
+
 def test_few_normal_differences_are_covered_as_by_students_interval() -> None:
     """Plain percentiles of 8 differences hold their mean 89 times of 100."""
     random = np.random.default_rng(11)

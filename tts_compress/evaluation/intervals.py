@@ -217,6 +217,8 @@ def expanded_tail(blocks: int) -> float:
     A resample's variance has the factor `(blocks - 1) / blocks`, and few blocks estimate it badly,
     which Student's t accounts for (Abramowitz and Stegun, 26.7.5).
     """
+    if blocks < 2:
+        return 0.0
     return _NORMAL.cdf(-_student(blocks - 1) * math.sqrt(blocks / (blocks - 1)))
 
 
