@@ -124,3 +124,17 @@ def test_a_result_that_the_caller_reads_is_not_divided() -> None:
     prepared = _prepared(model, equalized=True)
     expected, found = (run_model(m, _x(), "first")[0] for m in (model, prepared))
     assert np.array_equal(expected, found)
+
+
+def test_factors_that_make_several_channels_of_one_stay() -> None:
+    """As harmonics of a pitch; they were taken for those of its codes, and the graph failed."""
+    nodes = [
+        make_node("Conv", "x w", "pitch", pads=[1, 1]),
+        make_node("Mul", "pitch harmonics", "pitches"),
+        make_node("Sin", "pitches", "y"),
+    ]
+    values = {"w": np.full((1, 16, 3), 0.02), "harmonics": np.arange(1.0, 10.0).reshape(1, 9, 1)}
+    model = make_model(nodes, {"x": ["b", _CHANNELS, "t"]}, {"y": None}, values)
+    integer = emitted(model, frozenset({"pitch"}), _x())
+    expected, found = (run_model(m, _x())[0] for m in (model, integer))
+    assert _snr(expected, found) > 30

@@ -11,7 +11,7 @@ from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.integer.emitted import emitted
 from tts_compress.onnx.graph import Graph
-from tts_compress.onnx.integer import add_in_pairs
+from tts_compress.onnx.integer import add_in_pairs, observed_tensors
 from tts_compress.onnx.nodes import set_nodes
 
 PLANNED = frozenset({"pre", "up", "first", "second"})
@@ -66,6 +66,13 @@ def test_no_layout_or_code_change_between_convolutions() -> None:
     assert not {"Transpose", "QuantizeLinear", "DequantizeLinear"} & set(inner)
 
 
+def test_only_codes_that_follow_from_no_others_are_observed() -> None:
+    model = _vocoder()
+    chosen = ["x", "pre", "up", "first", "sum", "second", "total"]
+    assert observed_tensors(model, PLANNED) == chosen
+    assert observed_tensors(model, PLANNED | {"post"}) == [*chosen, "post"]  # of an odd length
+
+
 def test_the_same_input_gives_the_same_bytes() -> None:
     model = _vocoder()
     before = model.SerializeToString()
@@ -88,7 +95,8 @@ def test_every_subset_of_the_convolutions_works() -> None:
 
 
 def test_sums_without_names_become_pairs_of_other_names() -> None:
-    nodes = [make_node("Sum", "a b b", "s", name=""), make_node("Sum", "s a b", "y", name="")]
+    sums = {"s": "a b b", "only": "s", "y": "only a b"}
+    nodes = [make_node("Sum", terms, name, name="") for name, terms in sums.items()]
     graph = Graph(make_model(nodes, {"a": [2], "b": [2]}, {"y": None}))
     add_in_pairs(graph)
     ones = dict.fromkeys("ab", np.ones(2, np.float32))

@@ -20,6 +20,7 @@ from tts_compress.onnx.integer.region import (
     observed_tensors,
     positive_factor,
 )
+from tts_compress.onnx.modules import read_convolution
 from tts_compress.onnx.nodes import attribute
 from tts_compress.onnx.rewrite.normalization import cancel_transposes
 from tts_compress.onnx.weight_codes import WeightCodes
@@ -59,24 +60,27 @@ def emit_integer(
     for node in region.nodes:
         graph.remove(node)
         _emit(emitter, region, node)
-    for tensor in (tensor for node in region.nodes for tensor in node.output):
+    for node in region.nodes:
+        tensor = node.output[0]
         unserved = graph.producer(tensor) is None and tensor not in region.skipped
         if unserved and (graph.readers(tensor) or tensor in graph.outputs):
-            emitter.restore(tensor, _take_factors(graph, tensor))
+            emitter.restore(tensor, _take_factors(graph, node))
     # Codes and products stand channels last; so does what has been turned for its own sake.
     while cancel_transposes(graph):
         graph.sweep()
     graph.finish()
 
 
-def _take_factors(graph: Graph, tensor: str) -> Array | None:
-    """Take out the `Mul` by channel that is a tensor's only reader; return its factors."""
-    node = graph.only_reader(tensor)
-    factors = None if node is None else channel_factors(graph, node)
-    if node is None or factors is None or node.output[0] in graph.outputs:
+def _take_factors(graph: Graph, layer: onnx.NodeProto) -> Array | None:
+    """Take out the `Mul` by channel that is a convolution's only reader; return its factors."""
+    node, plain = graph.only_reader(layer.output[0]), read_convolution(graph, layer)
+    if node is None or plain is None or node.output[0] in graph.outputs:
         return None
+    factors = channel_factors(graph, node)
+    if factors is None or len(factors) != len(plain.bias):
+        return None  # or it makes several channels of one
     graph.remove(node)
-    graph.redirect(node.output[0], tensor)
+    graph.redirect(node.output[0], layer.output[0])
     return factors
 
 
