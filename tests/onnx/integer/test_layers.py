@@ -56,6 +56,21 @@ def test_any_number_of_channels(channels: int) -> None:
     _check(model, _integer(model, "h", "g"), at_least=30)
 
 
+def test_a_rectified_sum_is_rounded_where_it_is_added() -> None:
+    """A convolution's codes may begin at zero instead, those of other operators may not."""
+    nodes = [
+        make_node("Conv", "x w1", "h", pads=[1, 1]),
+        make_node("Conv", "x w2", "g", pads=[1, 1]),
+        make_node("Add", "h g", "s"),
+        make_node("Relu", "s", "r"),
+        make_node("Conv", "r w3", "y", pads=[1, 1]),
+    ]
+    model = _model(nodes, {"w1": (16, 8, 3), "w2": (16, 8, 3), "w3": (16, 16, 3)})
+    integer = _integer(model, "h", "g", "y")
+    assert "QLinearAdd" in operators_of(integer)
+    _check(model, integer, at_least=30)
+
+
 def test_gates_of_a_wavenet() -> None:
     nodes = [
         make_node("Conv", "x w1 b1", "h", pads=[2, 2]),
@@ -108,8 +123,11 @@ def test_codes_that_hardly_reach_up_are_not_turned_round() -> None:
         # On codes the upper of two lines is taken, which below zero is not the steeper one.
         (make_node("LeakyRelu", "h", "r", alpha=-0.5), set(), 30),
         (make_node("LeakyRelu", "h", "r", alpha=1.5), set(), 30),
+        (make_node("Mul", "h below", "r"), set(), 30),
+        (make_node("Div", "third h", "r"), set(), 30),
+        (make_node("Concat", "h h", "r", axis=2), set(), 30),
     ],
-    ids=["relu", "factor", "slope below", "slope above"],
+    ids=["relu", "factor", "slope below", "slope above", "negative", "reciprocal", "in time"],
 )
 def test_what_lies_between_layers_is_computed_on_codes(
     between: onnx.NodeProto, absent: set[str], least: int
@@ -119,8 +137,10 @@ def test_what_lies_between_layers_is_computed_on_codes(
         between,
         make_node("Conv", "r w2", "y", pads=[1, 1]),
     ]
-    third = {"third": np.array([1 / 3], np.float32)}
-    model = _model(nodes, {"w1": (32, 8, 3), "b1": (32,), "w2": (16, 32, 3)}, third)
+    numbers = {"third": np.array([1 / 3]), "below": np.array([-1.0])}
+    if between.op_type == "Div":
+        numbers["b1"] = np.full(32, 9.0)  # nothing near zero, to divide by
+    model = _model(nodes, {"w1": (32, 8, 3), "b1": (32,), "w2": (16, 32, 3)}, numbers)
     integer = _integer(model, "h", "y")
     assert not absent & set(operators_of(integer))
     _check(model, integer, at_least=least)
@@ -129,9 +149,12 @@ def test_what_lies_between_layers_is_computed_on_codes(
 @pytest.mark.parametrize("kernel", [1, 3, 7])
 def test_results_read_as_real_numbers_are_not_rounded(kernel: int) -> None:
     """Only the input and the weights are: 8 bits of a Gaussian's range leave some 40 dB."""
-    nodes = [make_node("Conv", "x w b", "y", pads=[kernel // 2, kernel // 2])]
-    model = _model(nodes, {"w": (16, 8, kernel), "b": (16,)})
-    integer = _integer(model, "y")
+    nodes = [
+        make_node("Conv", "x w b", "h", pads=[kernel // 2, kernel // 2]),
+        make_node("Neg", "h", "y"),
+    ]
+    model = _model(nodes, {"w": (32, 8, kernel), "b": (32,)})
+    integer = _integer(model, "h")
     assert "QLinearConv" not in operators_of(integer)
     _check(model, integer, at_least=38)
 

@@ -50,6 +50,7 @@ def test_upsampling_multiplies_and_what_keeps_lengths_passes_on() -> None:
         ("ConvTranspose", "h up", "y", {"strides": [4], "pads": [1, 2]}),
         ("Add", "h x", "y", {}),
         ("Concat", "h h", "y", {"axis": 2}),
+        ("Flatten", "h", "y", {"axis": 1}),
         ("Transpose", "h", "y", {"perm": [0, 2, 1]}),
     ],
     ids=lambda layer: f"{layer[0]}-{layer[1]}-{layer[3]}",

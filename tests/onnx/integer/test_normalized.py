@@ -91,6 +91,24 @@ def test_what_is_added_last_to_a_normalized_stream_is_codes_too() -> None:
     assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (3, 0)
 
 
+@pytest.mark.parametrize(
+    ("between", "codes"),
+    [("Div stream root", 2), ("Mul stream roots", 2), ("Mul stream below", 1), ("Sin stream", 1)],
+)
+def test_numbers_may_stand_before_a_normalization_and_functions_may_not(
+    between: str, codes: int
+) -> None:
+    """Residual blocks with a style divide sums by the root of two."""
+    model, (operator, inputs) = _model(), between.split(" ", 1)
+    model.graph.node[5].input[0] = "between"
+    model.graph.node.insert(5, make_node(operator, inputs, "between"))
+    column = np.full((_CHANNELS, 1), 2**0.5, np.float32)
+    for name, value in (("root", column[:1, 0]), ("roots", column), ("below", -column)):
+        model.graph.initializer.append(numpy_helper.from_array(value, name))
+    operators = Counter(operators_of(_emitted(model, equalized=True)))
+    assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (codes, 3 - codes)
+
+
 def test_a_constant_that_sums_share_joins_no_streams() -> None:
     model = _model()
     model.graph.node[-1].CopyFrom(make_node("Add", "last first.b3", "y"))
@@ -100,6 +118,13 @@ def test_a_constant_that_sums_share_joins_no_streams() -> None:
     model.graph.initializer.append(numpy_helper.from_array(value, "first.b3"))
     operators = Counter(operators_of(_emitted(model, equalized=True)))
     assert (operators["QLinearConv"], operators["MatMulIntegerToFloat"]) == (2, 1)
+
+
+def test_a_normalized_sum_of_codes_is_one_of_real_numbers() -> None:
+    model = _model()
+    model.graph.node[4].input[1] = "first"
+    operators = Counter(operators_of(_emitted(model, equalized=False)))
+    assert (operators["QLinearConv"], operators["QLinearAdd"]) == (2, 0)
 
 
 def test_without_a_normalization_results_are_real() -> None:
@@ -126,14 +151,17 @@ def test_a_result_that_the_caller_reads_is_not_divided() -> None:
     assert np.array_equal(expected, found)
 
 
-def test_factors_that_make_several_channels_of_one_stay() -> None:
-    """As harmonics of a pitch; they were taken for those of its codes, and the graph failed."""
+@pytest.mark.parametrize(
+    ("operator", "numbers"), [("Mul", np.arange(1.0, 10.0)), ("Add", np.array([2.0]))]
+)
+def test_what_no_scale_of_a_channel_can_be_stays(operator: str, numbers: Any) -> None:
+    """The harmonics of a pitch were taken for factors of its codes, and the graph failed."""
     nodes = [
         make_node("Conv", "x w", "pitch", pads=[1, 1]),
-        make_node("Mul", "pitch harmonics", "pitches"),
+        make_node(operator, "pitch numbers", "pitches"),
         make_node("Sin", "pitches", "y"),
     ]
-    values = {"w": np.full((1, 16, 3), 0.02), "harmonics": np.arange(1.0, 10.0).reshape(1, 9, 1)}
+    values = {"w": np.full((1, 16, 3), 0.02), "numbers": numbers.reshape(1, -1, 1)}
     model = make_model(nodes, {"x": ["b", _CHANNELS, "t"]}, {"y": None}, values)
     integer = emitted(model, frozenset({"pitch"}), _x())
     expected, found = (run_model(m, _x())[0] for m in (model, integer))

@@ -5,13 +5,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+import pytest
+from onnx import helper, numpy_helper
 
 from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.integer.emitted import emitted
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.integer import add_in_pairs, observed_tensors
+from tts_compress.onnx.integer.region import find_region
 from tts_compress.onnx.nodes import set_nodes
 
 PLANNED = frozenset({"pre", "up", "first", "second"})
@@ -71,6 +73,30 @@ def test_only_codes_that_follow_from_no_others_are_observed() -> None:
     chosen = ["x", "pre", "up", "first", "sum", "second", "total"]
     assert observed_tensors(model, PLANNED) == chosen
     assert observed_tensors(model, PLANNED | {"post"}) == [*chosen, "post"]  # of an odd length
+    assert observed_tensors(_vocoder(8, (0, 0)), PLANNED | {"post"}) == chosen
+
+
+@pytest.mark.parametrize(
+    ("scaling", "outputs", "merged"),
+    [
+        ("Div total three", [], True),
+        ("Mul third total", [], True),
+        ("Mul total below", [], False),
+        ("Div total three", ["mean"], False),
+    ],
+)
+def test_a_sum_that_only_a_leaky_relu_reads_has_no_codes(
+    scaling: str, outputs: list[str], merged: bool
+) -> None:
+    model, (operator, inputs) = _vocoder(), scaling.split(" ", 1)
+    model.graph.node[-3].CopyFrom(make_node(operator, inputs, "mean"))
+    for name, value in (("third", 1 / 3), ("below", -1 / 3)):
+        model.graph.initializer.append(numpy_helper.from_array(np.array(value, np.float32), name))
+    model.graph.output.extend(map(helper.make_empty_tensor_value_info, outputs))
+    region = find_region(Graph(model), PLANNED)
+    sums = {name: (s.left, s.right, s.total) for name, s in region.sums.items()}
+    assert sums == ({"mean.a": ("second", "sum", "total")} if merged else {})
+    assert region.skipped == ({"mean", "total"} if merged else set())
 
 
 def test_the_same_input_gives_the_same_bytes() -> None:

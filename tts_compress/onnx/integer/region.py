@@ -172,11 +172,10 @@ def is_normalized(graph: Graph, tensor: str) -> bool:
             if reader.op_type == "InstanceNormalization":
                 return True
             scaled = positive_factor(graph, reader) or channel_factors(graph, reader) is not None
-            if not scaled and reader.op_type not in {"Add", "Sum"}:
-                continue
-            near = [reader.output[0]] if scaled else [reader.output[0], *_data(graph, reader)]
-            pending += [name for name in near if name not in seen]
-            seen.update(near)
+            if scaled or reader.op_type in {"Add", "Sum"}:
+                near = [reader.output[0], *_data(graph, reader)]
+                pending += [name for name in near if name not in seen]
+                seen.update(near)
     return False
 
 
@@ -225,15 +224,15 @@ def _sums(graph: Graph, nodes: list[onnx.NodeProto]) -> tuple[dict[str, Sum], se
     sums: dict[str, Sum] = {}
     skipped: set[str] = set()
     for node in (node for node in nodes if node.op_type == "LeakyRelu"):
-        source, between, factor = inside.get(node.input[0]), list[str](), 1.0
-        while source is not None and graph.only_reader(source.output[0]) is not None:
+        source, between, factor = inside[node.input[0]], list[str](), 1.0
+        while graph.only_reader(source.output[0]) is not None:
             between.append(source.output[0])
             step = positive_factor(graph, source)
             if step is None:
                 break
             factor *= step
-            source = inside.get(next(t for t in source.input if graph.constant(t) is None))
-        if source is not None and source.op_type == "Add" and source.output[0] in between:
+            source = inside[next(t for t in source.input if graph.constant(t) is None)]
+        if source.op_type == "Add" and source.output[0] in between:
             left, right = source.input
             sums[node.output[0]] = Sum(left, right, factor, source.output[0])
             skipped.update(between)
@@ -274,7 +273,7 @@ def _summands(graph: Graph, node: onnx.NodeProto, ends: set[str]) -> list[str]:
     summands: list[str] = []
     for tensor in node.input:
         maker = graph.producer(tensor)
-        inner = maker is not None and tensor in ends and graph.only_reader(tensor) is not None
+        inner = tensor in ends and graph.only_reader(tensor) is not None
         summands += _summands(graph, maker, ends) if maker is not None and inner else [tensor]
     return summands
 
