@@ -136,3 +136,42 @@ def test_rules_on_layers_leave_products_without_weights() -> None:
     rule = {"activations": "dynamic", "operators": ("MatMul",)}
     decisions = decide(model, make_recipe(rule), sound={"z", "r"}, may_keep_all=True)
     assert [decision.operator for decision in decisions] == ["Relu"]
+
+
+def _kinds(nodes: list[onnx.NodeProto], *rules: dict[str, Any], lengths: str = "") -> Any:
+    """Return the formats that a recipe gives to outputs, of which those named by one are sound."""
+    model = make_model(nodes, {"x": [4, 4]}, {"y": None, "d": None}, {"w": np.ones((4, 4))})
+    sound = {name for node in nodes for name in node.output if "outside" not in name}
+    recipe = make_recipe(*rules)
+    Graph(model).infer_types()
+    decisions = decide(model, recipe, [lengths], sound=sound, may_keep_all=True)
+    return {d.output: f"{d.weights}/{d.activations}" for d in decisions}
+
+
+def test_what_logarithms_and_durations_are_of_has_no_codes() -> None:
+    """Whether a rule names it or not."""
+    nodes = [
+        make_node("Relu", "x", "r"),
+        make_node("Abs", "r", "a"),
+        make_node("Log", "a", "l"),
+        make_node("Tanh", "l", "y"),
+        make_node("Sigmoid", "x", "d"),
+    ]
+    rule = {"activations": "static", "operators": ("Conv", "Relu")}
+    assert _kinds(nodes, rule, lengths="d") == {"y": "int8/static"}
+
+
+def test_layers_in_fp32_keep_codes_from_what_reads_theirs_and_has_no_weight() -> None:
+    nodes = [
+        make_node("MatMul", "x w", "outside", "/kept/MatMul"),
+        make_node("Tanh", "outside", "t"),
+        make_node("MatMul", "t w", "kept", "/kept/MatMul_1"),
+        make_node("MatMul", "kept w", "h", "/a/MatMul"),
+        make_node("Relu", "kept", "d"),
+        make_node("Relu", "h", "y"),
+    ]
+    kinds = _kinds(
+        nodes, {"match": "a", "activations": "static"}, {"match": "kept", "weights": "float32"}
+    )
+    real, codes = "float32/none", "int8/static"
+    assert kinds == {"outside": real, "t": codes, "kept": real, "h": codes, "y": codes}

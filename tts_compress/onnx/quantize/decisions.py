@@ -187,10 +187,8 @@ def _apart(graph: Graph, decisions: list[Decision], coded: Collection[str]) -> l
 
     Between codes onnxruntime would round the weights of such layers itself.
     """
-    layers = (d for d in decisions if d.weight and d.output in coded)
-    real = {d.output for d in layers if d.activations != Activations.STATIC}
-    if not real:
-        return decisions
+    kept = (d for d in decisions if d.activations != Activations.STATIC)
+    real = {d.output for d in kept if d.output in coded}
     nodes = {node.output[0]: node for node in graph.nodes}
     return [d for d in decisions if d.weight or real.isdisjoint(nodes[d.output].input)]
 
@@ -211,7 +209,7 @@ def _why_nothing(graph: Graph, decisions: list[Decision], recipe: Recipe) -> str
     ]
     if matched:
         counts = ", ".join(f"{count} {name}" for name, count in Counter(matched).most_common())
-        weighted = any(decision.weight and not decision.reason for decision in decisions)
+        weighted = not all(decision.reason for decision in decisions)
         advice = "; try int8-weight-only" if weighted else ", nor does any technique"
         return f"of {counts}, none is of a kind and size that its rules convert{advice}"
     patterns = ", ".join(dict.fromkeys(repr(rule.match) for rule in recipe.component))
