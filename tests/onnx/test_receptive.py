@@ -50,6 +50,7 @@ LOCAL: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "edged": ("Pad", [_array(0, 0, 3, 0, 0, 4)], {"mode": "edge"}),
     "cropped": ("Pad", [_array(0, 0, -2, 0, 0, -3)], {}),
     "slice": ("Slice", [_array(3), _array(-2), _array(2)], {}),
+    "begin": ("Slice", [_array(3), _array(2**31 - 1), _array(2)], {}),
     "norm": ("LpNormalization", [], {"axis": 1}),
 }
 WHOLE: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
@@ -57,6 +58,7 @@ WHOLE: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "sum over time": ("CumSum", [_array(2)[0]], {}),
     "instance norm": ("InstanceNormalization", [np.ones(4, np.float32)] * 2, {}),
     "same": ("Conv", [_weight(4, 4, 4)], {"auto_pad": "SAME_LOWER"}),
+    "cut to a length": ("Slice", [_array(3), _array(100), _array(2)], {}),
     "backwards": ("Slice", [_array(-1), _array(-99), _array(2), _array(-1)], {}),
     "product over time": ("MatMul", [_weight(24, 24)], {}),
 }
@@ -123,3 +125,18 @@ def test_what_has_other_axes_in_each_call_ends_the_walk_by_name() -> None:
     field = walk(Graph(model), observe_shapes(model, calls, "gain"), ["y"])
     assert "under-test" in field.end
     assert "reads what has no shape" in field.end
+
+
+def test_a_product_whose_input_is_rounded_by_its_own_range_ends_the_walk() -> None:
+    """It has one range for all time, as `DynamicQuantizeLinear` has."""
+    nodes = [
+        make_node("Transpose", "x", "turned", perm=[0, 2, 1]),
+        make_node("DynamicQuantizeMatMul", "turned w step", "y", domain="com.microsoft"),
+    ]
+    weights = {"w": np.ones((4, 4), np.int8), "step": np.ones(1)}
+    shapes = {"x": [1, _CHANNELS, "time"]}
+    model = make_model(nodes, shapes, {"y": None}, weights, domains=["com.microsoft"])
+    calls = [_call(length) for length in _LENGTHS]
+    assert (
+        "is not local" in walk(Graph(model), observe_shapes(model, calls, "a product"), ["y"]).end
+    )

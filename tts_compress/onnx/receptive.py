@@ -47,8 +47,7 @@ _REDUCING = _words(
 """Operators that compute along axes, which must not be that of time."""
 
 _PRODUCTS = _words(
-    """DynamicQuantizeMatMul FusedMatMul Gemm MatMul MatMulInteger MatMulIntegerToFloat
-    MatMulNBits QLinearMatMul"""
+    """FusedMatMul Gemm MatMul MatMulInteger MatMulIntegerToFloat MatMulNBits QLinearMatMul"""
 )
 _PICKING = _words("Gather Split")
 _FOLDING = _words(
@@ -359,11 +358,11 @@ def _across(read: _Reading) -> Window:
     """It computes across other axes than time."""
     kind, rank = read.node.op_type, read.rank
     axes: Any = read.stated("axes", read.stated("axis", 0 if kind in _PICKING else -1))
-    if kind in _PRODUCTS:
+    if kind in _PRODUCTS:  # both operands have what it sums over
         timed = sum(map(read.field.is_timed, read.node.input))
-        read.check(timed == 1 and not read.stated("transA", 0), "multiplies over time")
-        axes = -2 if read.position else -1
-    elif kind.startswith(("Reduce", "CumSum")) and not isinstance(axes, tuple):
+        read.check(timed == 1, "multiplies over time")
+        return _same(read)
+    if kind.startswith(("Reduce", "CumSum")) and not isinstance(axes, tuple):
         axes = read.constant(1) or range(rank)
     elif kind.endswith("Normalization") and kind != "LpNormalization":
         axes = range(axes % rank, rank)
@@ -403,6 +402,10 @@ def _reshape(read: _Reading) -> Window:
     return Window(times=old // new, high=old // new - 1)
 
 
+_ENDLESS = 2**31 - 1
+"""From here on an end means that of the tensor; before it, longer ones are cut."""
+
+
 def _slice(read: _Reading) -> Window:
     """Cut at both ends by constants, where it cuts time."""
     read.only()
@@ -413,7 +416,7 @@ def _slice(read: _Reading) -> Window:
     steps = read.constant(4) or [1] * len(starts)
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if axis % read.rank == read.axis:
-            is_edge = step == 1 and start >= 0 and not 0 <= end < read.lengths[0]
+            is_edge = step == 1 and start >= 0 and not 0 <= end < _ENDLESS
             read.check(is_edge, "takes a part of the time")
             return Window(low=start, high=start)
     return _same(read)
