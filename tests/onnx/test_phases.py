@@ -8,10 +8,12 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.graphs import make_model, make_node
+from tests.rules import make_recipe
 from tts_compress.compression import compress
 from tts_compress.models import open_model
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.precision import phase_outputs
+from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.recipes.recipe import Recipe, find_recipe
 
 _SAMPLES = 24_000
@@ -65,6 +67,10 @@ def _angle() -> onnx.ModelProto:
         make_node("Atan", "ratio", "angle", "/net/Atan"),
     ]
     return make_model(nodes, {"x": [1, 1, "T"]}, {"angle": [1, 4, "T"]}, kernels, opset=17)
+
+
+def test_weights_that_angles_are_made_by_may_be_integers() -> None:
+    assert {decision.weights for decision in decide(_angle(), make_recipe({}))} == {"int8"}
 
 
 def _halved() -> Recipe:

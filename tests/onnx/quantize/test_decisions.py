@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node
+from tests.graphs import Values, make_model, make_node
 from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_operators
@@ -57,6 +57,23 @@ def test_operators_without_weights_are_decided_only_when_named(decided: Decided)
     assert all(d.weight is not None for d in decisions)
 
 
+def test_sums_of_whole_numbers_and_results_are_not_decided(decided: Decided) -> None:
+    """The caller gets FP32, and lengths and places are not rounded."""
+    nodes = [
+        make_node("Conv", "x w", "h", "/net/Conv"),
+        make_node("Add", "h h", "sum"),
+        make_node("LeakyRelu", "sum", "y"),
+        make_node("Shape", "x", "size"),
+        make_node("Add", "size size", "sizes"),
+        make_node("Neg", "sizes", "places"),
+    ]
+    outputs: Values = {"y": None, "places": (TensorProto.INT64, None)}
+    model = make_model(nodes, {"x": ["b", 8, "t"]}, outputs, {"w": np.ones((8, 8, 3))})
+    named = {"activations": "static", "operators": ("Conv", "LeakyRelu", "Add")}
+    _, decisions = decided(named, model=model)
+    assert [d.output for d in decisions] == ["h", "sum"]
+
+
 @pytest.mark.parametrize(
     ("narrowest", "static"),
     [
@@ -97,6 +114,8 @@ def test_what_reads_an_upsampled_signal_can_be_left_out(
     for place, node in enumerate(added, 5):
         chain.graph.node.insert(place, node)
     chain.graph.node[8].input[0] = "h"
+    _, decisions = decided({}, model=chain)
+    assert {decision.weights for decision in decisions} == {"int8"}
     _, decisions = decided({"skip_upsampled": True}, model=chain)
     assert {d.module: str(d.weights) for d in decisions} == {
         "net.one": "int8",

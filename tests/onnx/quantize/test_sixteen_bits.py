@@ -133,6 +133,7 @@ def test_without_two_lengths_only_rules_decide() -> None:
 def test_rules_on_layers_leave_products_without_weights() -> None:
     nodes = [make_node("MatMul", "x y", "z"), make_node("Relu", "z", "r")]
     model = make_model(nodes, {"x": [4, 4], "y": [4, 4]}, {"r": [4, 4]})
+    Graph(model).infer_types()
     rule = {"activations": "dynamic", "operators": ("MatMul",)}
     decisions = decide(model, make_recipe(rule), sound={"z", "r"}, may_keep_all=True)
     assert [decision.operator for decision in decisions] == ["Relu"]
@@ -140,12 +141,13 @@ def test_rules_on_layers_leave_products_without_weights() -> None:
 
 def _kinds(nodes: list[onnx.NodeProto], *rules: dict[str, Any], lengths: str = "") -> Any:
     """Return the formats that a recipe gives to outputs, of which those named by one are sound."""
-    model = make_model(nodes, {"x": [4, 4]}, {"y": None, "d": None}, {"w": np.ones((4, 4))})
+    weights = {"w": np.ones((4, 4)), "stack": np.ones((1, 4, 4))}
+    model = make_model(nodes, {"x": [4, 4]}, {"y": None, "d": None}, weights)
     sound = {name for node in nodes for name in node.output if "outside" not in name}
     recipe = make_recipe(*rules)
     Graph(model).infer_types()
     decisions = decide(model, recipe, [lengths], sound=sound, may_keep_all=True)
-    return {d.output: f"{d.weights}/{d.activations}" for d in decisions}
+    return {d.output: f"{d.weights}/{d.activations} {d.reason}" for d in decisions}
 
 
 def test_what_logarithms_and_durations_are_of_has_no_codes() -> None:
@@ -158,20 +160,36 @@ def test_what_logarithms_and_durations_are_of_has_no_codes() -> None:
         make_node("Sigmoid", "x", "d"),
     ]
     rule = {"activations": "static", "operators": ("Conv", "Relu")}
-    assert _kinds(nodes, rule, lengths="d") == {"y": "int8/static"}
+    assert _kinds(nodes, rule, lengths="d") == {"y": "int8/static "}
 
 
-def test_layers_in_fp32_keep_codes_from_what_reads_theirs_and_has_no_weight() -> None:
+def test_layers_that_rules_keep_are_not_between_codes() -> None:
+    """Nor do rules on FP32 give codes to what has no weight, or codes divide by each other."""
     nodes = [
         make_node("MatMul", "x w", "outside", "/kept/MatMul"),
         make_node("Tanh", "outside", "t"),
         make_node("MatMul", "t w", "kept", "/kept/MatMul_1"),
         make_node("MatMul", "kept w", "h", "/a/MatMul"),
-        make_node("Relu", "kept", "d"),
+        make_node("Div", "h t", "q"),
+        make_node("Sigmoid", "q", "s", "/kept/Sigmoid"),
+        make_node("MatMul", "s w", "half", "/half/MatMul"),
+        make_node("MatMul", "half stack", "matrices"),
+        make_node("Relu", "matrices", "d"),
         make_node("Relu", "h", "y"),
     ]
     kinds = _kinds(
-        nodes, {"match": "a", "activations": "static"}, {"match": "kept", "weights": "float32"}
+        nodes,
+        {"match": "a"},
+        {"match": "[ak]*", "weights": "float32"},
+        {"match": "half", "weights": "float16"},
     )
-    real, codes = "float32/none", "int8/static"
-    assert kinds == {"outside": real, "t": codes, "kept": real, "h": codes, "y": codes}
+    real, codes = "float32/none ", "int8/static "
+    assert kinds == {
+        "outside": real,
+        "t": codes,
+        "kept": real,
+        "h": codes,
+        "half": "float16/none ",
+        "matrices": f"{real}no technique converts this operator",
+        "y": codes,
+    }

@@ -357,10 +357,8 @@ def _is_convertible(
         return bool(is_table and np.isfinite(graph.value(weights[0].name)).all())  # else a mask
     if node.op_type in {"MatMul", "Gemm"}:
         return len(weights[0].dims) == 2
-    if node.op_type in RECURRENT:
-        return len(weights) == 2
-    if len(node.input) > 2 and node.input[2] and node.input[2] not in graph.initializers:
-        return False  # a computed bias cannot be stored in the scale of the products
+    if len(node.input) > 2 and node.input[2] not in graph.initializers:
+        return False  # a computed bias, which has no code in the steps of the products, or weight
     return node.op_type == "Conv" or attribute(node, "group", 1) == 1
 
 

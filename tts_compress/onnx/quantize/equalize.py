@@ -132,7 +132,7 @@ def _fold(graph: Graph, group: Scaled, factors: Array) -> None:
 
 def _divide_outputs(graph: Graph, node: onnx.NodeProto, factors: Array) -> None:
     _scale(graph, node, 1, 1 / factors, 0 if node.op_type == "Conv" else 1)
-    if len(node.input) > 2 and node.input[2]:
+    if len(node.input) > 2:
         _scale(graph, node, 2, 1 / factors, 0)
 
 
@@ -180,9 +180,8 @@ def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
     if node.op_type in {"Add", "Sub", "Sum"}:
         return [] if constant else ends
     if node.op_type in {"Mul", "Div"} and len(constant) == 1:
-        value = graph.constant(constant[0])
         divides = node.op_type == "Div" and constant[0] == node.input[0]
-        if value is not None and value.size == 1 and value.ndim <= 3 and not divides:
+        if graph.scalar(constant[0]) is not None and not divides:
             return [tensor for tensor in ends if tensor != constant[0]]
     return []
 
@@ -212,5 +211,5 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Scaled | None:
 
 
 def _is_own(graph: Graph, tensor: str) -> bool:
-    """Return True if no other operator reads a constant, and no caller can replace it."""
-    return not tensor or (graph.only_reader(tensor) is not None and tensor not in graph.inputs)
+    """Return True if no other operator reads a constant."""
+    return graph.only_reader(tensor) is not None

@@ -185,7 +185,7 @@ def _layer(
         if form is None or (in_blocks and node.op_type == "ConvTranspose"):
             return None
         plain = form.convolution
-        has_bias = len(node.input) > 2 and bool(node.input[2])
+        has_bias = len(node.input) > 2
         layer = _GptqLayer(decision, node.input[0], plain.weight, plain, form.phases, has_bias)
         if decision.activations in BY_CHANNEL:
             steps = by_channel[node.input[0]].scales

@@ -354,7 +354,7 @@ def _convert_weight(
     """Store weight and bias as integers; the bias in the scale of the accumulated products."""
     # Kernels for activations in 8 bits may sum two products in 16.
     narrow, weight = source.levels == LEVELS, decision.tensor
-    real = graph.value(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    real = graph.value(node.input[2]) if len(node.input) > 2 else None
     least = None
     if real is not None and len(graph.readers(weight)) == 1:  # who shares it has another bias
         least = least_scales(real, source.scale)
