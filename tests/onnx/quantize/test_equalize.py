@@ -155,10 +155,12 @@ def _pair(*between: onnx.NodeProto, last: str = "a") -> list[onnx.NodeProto]:
     return [_same("a", "x", 3), *between, _same("b", last, 3), make_node("Tanh", "b", "y")]
 
 
-def test_plain_pair_is_a_group() -> None:
+@pytest.mark.parametrize("between", ["LeakyRelu a", "Div a number", "Sub a a"])
+def test_plain_pair_is_a_group(between: str) -> None:
     """The cases below differ from this one by one thing each."""
-    between = make_node("LeakyRelu", "a", "h", alpha=0.2)
-    (group,) = find_groups(Graph(_build(_pair(between, last="h"), _PAIR)))
+    operator, inputs = between.split(" ", 1)
+    model = _build(_pair(make_node(operator, inputs, "h"), last="h"), _PAIR | {"number": (1,)})
+    (group,) = find_groups(Graph(model))
     assert group.tensors == ("a", "h")
     assert [node.output[0] for node in group.producers] == ["a"]
     assert [node.output[0] for node in group.consumers] == ["b"]
@@ -177,6 +179,7 @@ _REFUSED: dict[str, tuple[list[onnx.NodeProto], tuple[str, ...]]] = {
     "tanh between": (_pair(make_node("Tanh", "a", "h"), last="h"), ("y",)),
     "product of two": (_pair(_same("c", "x", 3), make_node("Mul", "a c", "h"), last="h"), ("y",)),
     "square": (_pair(make_node("Mul", "a a", "h"), last="h"), ("y",)),
+    "power": (_pair(make_node("Pow", "a number", "h"), last="h"), ("y",)),
     "reciprocal": (_pair(make_node("Div", "number a", "h"), last="h"), ("y",)),
     "vector added": (_pair(make_node("Add", "a vector", "h"), last="h"), ("y",)),
     "times a vector": (_pair(make_node("Mul", "a vector", "h"), last="h"), ("y",)),

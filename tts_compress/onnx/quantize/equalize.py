@@ -174,11 +174,9 @@ def find_groups(graph: Graph) -> list[Scaled]:
 def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
     """Return the tensors that a node reads and makes; none if it lets no factors pass."""
     ends = [*node.input, node.output[0]]
-    if node.op_type in {"LeakyRelu", "Relu"}:
-        return ends
+    if node.op_type in {"LeakyRelu", "Relu", "Add", "Sub", "Sum"}:
+        return ends  # with a constant among them they are no group
     constant = [t for t in node.input if graph.constant(t) is not None]
-    if node.op_type in {"Add", "Sub", "Sum"}:
-        return [] if constant else ends
     if node.op_type in {"Mul", "Div"} and len(constant) == 1:
         divides = node.op_type == "Div" and constant[0] == node.input[0]
         if graph.scalar(constant[0]) is not None and not divides:
@@ -205,7 +203,7 @@ def _group(graph: Graph, tensors: tuple[str, ...]) -> Scaled | None:
             (producers if node is maker else consumers).append(node)
             rows = (node is maker) == (node.op_type == "Conv")
             channels.add(plain.weight.shape[0 if rows else 1])
-    if len(channels) != 1 or not consumers:
+    if len(channels) != 1:
         return None
     return Scaled(tensors=tensors, producers=tuple(producers), consumers=tuple(consumers))
 
