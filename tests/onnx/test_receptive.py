@@ -52,10 +52,18 @@ LOCAL: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "slice": ("Slice", [_array(3), _array(-2), _array(2)], {}),
     "begin": ("Slice", [_array(3), _array(2**31 - 1), _array(2)], {}),
     "norm": ("LpNormalization", [], {"axis": 1}),
+    "pairs of moments": ("Reshape", [_array(1, 4, -1, 2)], {}),
+    "sum of channels": ("ReduceSum", [_array(1)], {}),
+    "mean of channels": ("ReduceMean", [], {"axes": [1]}),
+    "sums along channels": ("CumSum", [_array(1)[0]], {}),
+    "first of a batch": ("Gather", [_array(0)], {}),
+    "two channels": ("Gather", [_array(2, 0)], {"axis": 1}),
 }
 WHOLE: dict[str, tuple[str, list[Any], dict[str, Any]]] = {
     "softmax over time": ("Softmax", [], {"axis": 2}),
     "sum over time": ("CumSum", [_array(2)[0]], {}),
+    "norm of channels and time": ("LayerNormalization", [_weight(1)], {"axis": 1}),
+    "channels joined": ("Reshape", [_array(1, 1, -1)], {}),
     "instance norm": ("InstanceNormalization", [np.ones(4, np.float32)] * 2, {}),
     "same": ("Conv", [_weight(4, 4, 4)], {"auto_pad": "SAME_LOWER"}),
     "cut to a length": ("Slice", [_array(3), _array(100), _array(2)], {}),
@@ -90,7 +98,8 @@ def test_an_interval_is_made_of_its_window_and_of_no_less(name: str) -> None:
         changed = call["x"].copy()
         changed[:, :, moment] += 1.0
         after = session.run(None, {"x": changed})[0]
-        reads[:, moment] = np.abs(after - before).max(axis=(0, 1)) > 0.0
+        others = (0, 1, *range(3, after.ndim))
+        reads[:, moment] = np.abs(after - before).max(axis=others) > 0.0
     for first in range(before.shape[2] - 2):
         seen = np.flatnonzero(reads[first : first + 3].any(axis=0))
         if not len(seen):  # zeros are read, before the begin or behind the end
@@ -114,6 +123,22 @@ def test_what_reads_the_whole_time_ends_the_walk_by_name(name: str) -> None:
         assert field.axis("x") is None, "it takes one length only"
     else:
         assert "under-test" in field.end
+
+
+@pytest.mark.parametrize(("source", "axis"), [("table", 0), ("x", 2)])
+def test_each_moment_may_look_up_a_row_and_no_other_moment(source: str, axis: int) -> None:
+    nodes = [
+        make_node("ReduceMax", "x", "loudest", axes=[0, 1], keepdims=0),
+        make_node("Cast", "loudest", "numbers", to=TensorProto.INT64),
+        make_node("Gather", f"{source} numbers", "y", "under-test", axis=axis),
+    ]
+    shapes = {"x": [1, _CHANNELS, "time"]}
+    model = make_model(nodes, shapes, {"y": None}, {"table": _weight(9, 2)})
+    calls: list[dict[str, Any]] = [
+        {"x": np.ones((1, _CHANNELS, length), np.float32)} for length in _LENGTHS
+    ]
+    field = walk(Graph(model), observe_shapes(model, calls, "a table"), ["y"])
+    assert ("under-test" in field.end) == (source == "x")
 
 
 def test_what_has_other_axes_in_each_call_ends_the_walk_by_name() -> None:
