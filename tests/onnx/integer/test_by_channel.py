@@ -8,7 +8,7 @@ import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node, run_model
+from tests.graphs import make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
@@ -33,10 +33,10 @@ _ATTRIBUTES: dict[str, dict[str, Any]] = {
 }
 
 
-def _network(operator: str) -> onnx.ModelProto:
+def _network(operator: str, kernel_size: int = 8, **stated: Any) -> onnx.ModelProto:
     """Return two convolutions with a LeakyRelu between; the first is named `net.layer`."""
-    generator = np.random.default_rng(1)
-    shape = (24, 18, 5) if operator == "Conv" else (18, 24, 8)
+    generator, stated = np.random.default_rng(1), _ATTRIBUTES[operator] | stated
+    shape = (24, 18, 5) if operator == "Conv" else (18, 24, kernel_size)
     tensors = {
         "w": generator.normal(0, 0.2, shape)
         / _LOUDNESS.reshape((1, -1, 1) if operator == "Conv" else (-1, 1, 1)),
@@ -44,7 +44,7 @@ def _network(operator: str) -> onnx.ModelProto:
         "v": generator.normal(0, 0.2, (20, 24, 3)),
     }
     nodes = [
-        make_node(operator, "x w b", "c", f"/net/layer/{operator}", **_ATTRIBUTES[operator]),
+        make_node(operator, "x w b", "c", f"/net/layer/{operator}", **stated),
         make_node("LeakyRelu", "c", "d", "/net/LeakyRelu", alpha=0.1),
         make_node("Conv", "d v", "e", "/net/next/Conv", pads=[1, 1]),
         make_node("Mul", "e e", "y", "/net/Mul"),
@@ -157,6 +157,20 @@ def test_the_loudest_moment_of_a_call_is_kept_and_what_exceeds_it_by_half(beyond
     x = call(loudest, beyond * 4.0)["x"]
     exact, made = _run(_network("Conv"), x), _run(convert(conversion), x)
     assert snr_db(exact[..., 300:320], made[..., 300:320]) > 25
+
+
+@pytest.mark.parametrize("activations", ["channels", "inputs"])
+@pytest.mark.parametrize(("kernel_size", "pads"), [(4, [0, 0]), (8, [0, 4]), (8, [3, 1])])
+def test_samples_are_cut_where_an_upsampling_is_padded(
+    kernel_size: int, pads: list[int], activations: str
+) -> None:
+    model, x = _network("ConvTranspose", kernel_size, pads=pads), _signal(3)
+    recipe = make_recipe({"match": "*", "activations": activations}, format="qoperator")
+    after = convert(prepared(model, recipe, _CALLS, batch_one=False))
+    assert "ConvTranspose" not in operators_of(after)
+    exact, made = (_run(graph, x, "c") for graph in (model, after))
+    assert exact.shape == made.shape
+    assert snr_db(exact, made) > 30
 
 
 @pytest.mark.parametrize("activations", ["channels", "inputs"])
