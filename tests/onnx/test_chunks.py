@@ -146,6 +146,15 @@ def test_a_graph_of_little_memory_stays_as_it_is() -> None:
     assert in_chunks(model, calls, "audio", "m") is model
 
 
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize(("version", "output"), [(12, "audio"), (15, "volume")])
+def test_old_operators_and_another_result_are_left_alone(version: int, output: str) -> None:
+    """`Unsqueeze` took no axes before version 13."""
+    model, calls = _stretched()
+    model.opset_import[0].version = version
+    assert in_chunks(model, calls, output, "m") is model
+
+
 def _stretched(read_again: str = "", pads: int = _REACH) -> tuple[onnx.ModelProto, list[Any]]:
     """Return a graph that doubles the length between two convolutions, and inputs of two calls."""
     random = np.random.default_rng(0)
