@@ -21,10 +21,13 @@ class Case:
     output_padding: int = 0
     dilation: int = 1
     group: int = 1
+    length: int | None = None
+    """The number of samples that the node states, whatever it reads."""
 
 
 def _model(case: Case) -> onnx.ModelProto:
     generator = np.random.default_rng(0)
+    stated = {} if case.length is None else {"output_shape": [case.length]}
     weight = generator.normal(size=(6, 4 // case.group, case.kernel)).astype(np.float32)
     node = make_node(
         "ConvTranspose",
@@ -36,6 +39,7 @@ def _model(case: Case) -> onnx.ModelProto:
         output_padding=[case.output_padding],
         dilations=[case.dilation],
         group=case.group,
+        **stated,
     )
     return make_model(
         [node], {"x": ["batch", 6, "time"]}, {"y": ["batch", 4, "samples"]}, {"weight": weight}
@@ -75,6 +79,7 @@ REFUSED = {
     "ragged-kernel": Case(kernel=9, stride=8, pads=(0, 1)),
     "dilated": Case(kernel=4, stride=2, pads=(1, 1), dilation=2),
     "grouped": Case(kernel=4, stride=2, pads=(1, 1), group=2),
+    "of-a-stated-length": Case(kernel=4, stride=2, pads=(1, 1), length=64),
 }
 
 
