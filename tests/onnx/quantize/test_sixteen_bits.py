@@ -151,7 +151,7 @@ def _kinds(nodes: list[onnx.NodeProto], *rules: dict[str, Any], lengths: str = "
 
 
 def test_what_logarithms_and_durations_are_of_has_no_codes() -> None:
-    """Whether a rule names it or not."""
+    """A rule that names it changes nothing."""
     nodes = [
         make_node("Relu", "x", "r"),
         make_node("Abs", "r", "a"),

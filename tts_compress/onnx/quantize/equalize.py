@@ -175,7 +175,7 @@ def _ends(graph: Graph, node: onnx.NodeProto) -> list[str]:
     """Return the tensors that a node reads and makes; none if it lets no factors pass."""
     ends = [*node.input, node.output[0]]
     if node.op_type in {"LeakyRelu", "Relu", "Add", "Sub", "Sum"}:
-        return ends  # with a constant among them they are no group
+        return ends  # a constant among them has no maker: `_group` refuses it
     constant = [t for t in node.input if graph.constant(t) is not None]
     if node.op_type in {"Mul", "Div"} and len(constant) == 1:
         divides = node.op_type == "Div" and constant[0] == node.input[0]
