@@ -1,9 +1,10 @@
 """`int8` to a stated quality: what is chosen, and that it keeps the bound."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import chain, product, repeat
+from math import inf
 from pathlib import Path
 from threading import current_thread, main_thread
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tts_compress.compression import compress, quality
+from tts_compress.compression import compress, quality, workbench
 from tts_compress.compression.budget import Option, next_budget, select
 from tts_compress.compression.quality import choose
 from tts_compress.compression.sound import (
@@ -32,7 +33,14 @@ from tts_compress.onnx.quantize.convert import Conversion, convert
 from tts_compress.onnx.session import open_session, run_session
 from tts_compress.progress import Silent
 from tts_compress.recipes.formats import Activations, Quality, Weights
-from tts_compress.recipes.recipe import Recipe, Rule, find_groups, find_recipe, read_calibration_set
+from tts_compress.recipes.recipe import (
+    Group,
+    Recipe,
+    Rule,
+    find_groups,
+    find_recipe,
+    read_calibration_set,
+)
 
 _JOB = Job(seed=0, progress=Silent())
 _EXACT = Option((), (0.0, 0.0), 0.0)
@@ -305,7 +313,7 @@ def test_forms_that_the_runtime_refuses_are_not_chosen(
             raise QuantizationError("the runtime has no such kernel")
         return convert(conversion)
 
-    monkeypatch.setattr(quality, "convert", refusing)
+    monkeypatch.setattr(workbench, "convert", refusing)
     conversion, _ = _choose(bench, 0.004)
     assert not [d for d in conversion.decisions if d.weights == Weights.INT8]
 
@@ -356,7 +364,7 @@ def test_weights_get_twelve_bits_where_eight_break_the_bound(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("energy", "alone"), [(0.01, False), (0.2, True)])
-def test_groups_with_little_damage_together_are_not_heard_alone(
+def test_durations_with_little_damage_by_all_groups_are_not_heard_for_each(
     energy: float, alone: bool, bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = list[onnx.ModelProto]()
@@ -366,17 +374,45 @@ def test_groups_with_little_damage_together_are_not_heard_alone(
         return energy, 0.0, 0.0
 
     comparison: Any = SimpleNamespace(energies=energies)
-    groups = quality._groups(bench)
-    saved = dict.fromkeys([group.name for group in groups], 0.0)
     monkeypatch.setattr(quality, "_FEWEST_WEIGHTS", 0)
-    monkeypatch.setattr(quality, "_TINY", 0.0)
-    monkeypatch.setattr(quality, "_saved_ms", lambda *stated: dict.fromkeys(stated[3], saved))
     exact = quality._stored(quality._deciding(bench), Weights.INT16)
     whole = quality._with_rules(bench.recipe, exact)
     deciding = quality._deciding_options(bench, comparison, whole, 1.0)
-    quality._options(bench, comparison, whole, 1.0, groups, Silent())
-    assert deciding
-    assert len(heard) == 2 + alone * (len(groups) + len(deciding))
+    assert len(heard) == 1 + alone * len(deciding) > 0
+
+
+@pytest.mark.parametrize(
+    ("alone", "heard"),
+    [
+        ([0.001] * 6, ["abcdef"]),
+        ([0.01] * 6, ["abcdef", "abcde", "f"]),
+        ([0.001, 0.001, 0.04, 0.001, 0.001, 0.03], ["abcdef", "abcd", "ef"]),
+        ([0.001] * 5 + [0.1], ["abcdef", "ab", "cd", "ef", "e", "f"]),
+        ([0.001] * 5 + [inf], ["abcdef", "a", "b", "c", "d", "e", "f"]),
+    ],
+    ids=["all at once", "two parts", "unlike parts", "a part twice", "each"],
+)
+def test_groups_with_little_damage_together_are_not_heard_alone(
+    alone: list[float], heard: list[str]
+) -> None:
+    groups = [Group(name=name, patterns=(name,), modules=(name,)) for name in "abcdef"]
+    energies = dict(zip("abcdef", alone, strict=True))
+    parts, coded = list[str](), list[str]()
+
+    def damage(several: Sequence[Group], arithmetic: Activations | None) -> tuple[float, ...]:
+        names = "".join(group.name for group in several)
+        (parts if arithmetic == Activations.NONE else coded).append(names)
+        return sum(energies[name] for name in names), 0.0, 0.0
+
+    tried = {name: [Activations.NONE, None] for name in "abcdef"}
+    damages = quality._damages(damage, groups, tried, Silent())
+    assert sorted(parts) == sorted(heard)
+    assert sorted(coded) == list("abcdef")  # results on codes always
+    for name in "abcdef":
+        assert damages[name, None][0] == energies[name]
+        (last,) = [part for part in heard if name in part][-1:]
+        share = sum(energies[other] for other in last) / len(last)
+        assert damages[name, Activations.NONE][0] == pytest.approx(share)
 
 
 @pytest.mark.slow

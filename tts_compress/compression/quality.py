@@ -7,11 +7,10 @@ choice that saves most. It is made whole, compared again, and made smaller or la
 
 import warnings
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from concurrent.futures import as_completed
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from functools import partial
 from math import inf, sqrt
 from typing import TypeAlias
 
@@ -33,13 +32,11 @@ from tts_compress.onnx.precision import length_outputs
 from tts_compress.onnx.quantize.convert import STAGE, Conversion, convert
 from tts_compress.onnx.quantize.decisions import Decision
 from tts_compress.onnx.session import group_ms
-from tts_compress.progress import Progress, counted, report_status
+from tts_compress.progress import Progress, report_status
 from tts_compress.recipes.formats import Activations, Weights
 from tts_compress.recipes.recipe import Group, Recipe, Rule, exact_pattern, find_groups
 
 _Tried: TypeAlias = tuple[Conversion, Recipe, SoundDamage]
-_Candidate: TypeAlias = tuple[tuple[Rule, ...], float, Future[Energies]]
-"""Rules of a form, the share of the time that it saves, and its damage."""
 
 _MOST = 0.85
 """Largest share of a bound that is taken, so that other texts keep the bound, too: the interval of
@@ -79,7 +76,7 @@ _KINDS = 4
 """Kinds of damage, each of which has a bound: `SoundDamage.shares`, and changes of durations."""
 
 _LITTLE = 0.05
-"""Energy of all groups in one form together up to which none of them is heard alone."""
+"""Energy of several groups in one form together up to which none of them is heard alone."""
 
 _LEAST_ENERGY = 1e-6
 """Energy that a choice without any counts as, so that the next can have more."""
@@ -190,11 +187,11 @@ def _fit(
     chosen: dict[str, Option] = {}
     for _ in range(_TRIES):
         last, chosen = chosen, select(options, budgets)
-        if chosen == last:
+        saved = sum(option.saved for option in chosen.values())
+        if chosen == last or saved <= most + _NEGLIGIBLE:
             break
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
-        saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
-        if share <= _MOST and saved > most + _NEGLIGIBLE:
+        if tried[2].share(bound) <= _MOST:
             best, most = tried, saved
         used = energies_of(chosen.values())
         # Changes of durations do add up as energies: most texts show none of them.
@@ -227,49 +224,90 @@ def _options(
     weights = sum(sizes.values())
     alone = _with_rules(bench.recipe, _stored(_deciding(bench), Weights.FLOAT32))
     saved_ms = _saved_ms(bench, whole, groups, forms)
-    others = {g.name: [r for o in groups if o is not g for r in _rules_of(o)] for g in groups}
     shares = {g.name: sum(sizes[module] for module in g.modules) / weights for g in groups}
-    tried: dict[str, dict[tuple[Decision, ...], _Candidate]] = {}
+    tried: dict[str, list[Activations | None]] = {}
     options: dict[str, list[Option]] = {}
 
-    def damage(conversion: Conversion) -> Energies:
-        try:
-            return comparison.energies(convert(conversion), bound)
-        except QuantizationError:
-            return inf, inf, inf  # the runtime has no such form of the group
+    def formed(several: Sequence[Group], arithmetic: Activations | None) -> Recipe:
+        """Return the recipe by which several groups have a form, and the others compute in FP32."""
+        forms = (_coded(g, arithmetic) if g in several else _rules_of(g) for g in groups)
+        return _with_rules(alone, [rule for rules in forms for rule in rules])
 
-    together: Energies = (inf,)
-    with suppress(QuantizationError):  # no group has such a form
-        together = damage(bench.conversion(_with_rules(alone, forms[Activations.NONE])))
-    part = partial(_part, together, len(groups)) if max(together) <= _LITTLE else None
-    with side_by_side() as pool:
-        for group in groups:
-            tried[group.name] = {}
-            for arithmetic in _worthwhile(saved_ms, group.name, shares[group.name]):
-                rules = () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
-                try:
-                    conversion = bench.conversion(_with_rules(alone, [*rules, *others[group.name]]))
-                except QuantizationError:
-                    continue  # nothing of the group has such a form
-                if conversion.decisions not in tried[group.name]:
-                    task = (arithmetic == Activations.NONE and part) or partial(damage, conversion)
-                    heard, ms = pool.submit(task), saved_ms[arithmetic][group.name]
-                    tried[group.name][conversion.decisions] = rules, ms, heard
-        for group in counted(groups, progress, "listen", len(groups)):
-            share = shares[group.name]
-            plain = saved_ms[Activations.NONE][group.name]
-            coded = [
-                Option(rules, (*heard.result(), 0.0), ms + 0.75 * share)
-                for rules, ms, heard in tried[group.name].values()
-            ]
-            least = min((option.energies for option in coded), key=max, default=None)
-            if weights >= _FEWEST_WEIGHTS and least is not None:
-                finer = tuple(energy / _FINER for energy in least)
-                rules = _rules_of(group, Weights.INT12)
-                coded.append(Option(rules, finer, plain + 0.625 * share))
-            rules = _rules_of(group, Weights.INT16)
-            options[group.name] = [*coded, Option(rules, (0.0,) * _KINDS, plain + 0.5 * share)]
+    def damage(several: Sequence[Group], arithmetic: Activations | None) -> Energies:
+        try:
+            return comparison.energies(bench.convert(formed(several, arithmetic)), bound)
+        except QuantizationError:
+            return inf, inf, inf  # the runtime has no such form of the groups
+
+    for group in groups:
+        distinct: dict[tuple[Decision, ...], Activations | None] = {}
+        for arithmetic in _worthwhile(saved_ms, group.name, shares[group.name]):
+            with suppress(QuantizationError):  # nothing of the group has such a form
+                distinct.setdefault(tuple(bench.decisions(formed([group], arithmetic))), arithmetic)
+        tried[group.name] = list(distinct.values())
+    damages = _damages(damage, groups, tried, progress)
+    for group in groups:
+        name, share = group.name, shares[group.name]
+        coded = [
+            Option(
+                _coded(group, arithmetic),
+                (*damages[name, arithmetic], 0.0),
+                saved_ms[arithmetic][name] + 0.75 * share,
+            )
+            for arithmetic in tried[name]
+        ]
+        plain = saved_ms[Activations.NONE][name]
+        least = min((option.energies for option in coded), key=max, default=None)
+        if weights >= _FEWEST_WEIGHTS and least is not None:
+            finer = tuple(energy / _FINER for energy in least)
+            rules = _rules_of(group, Weights.INT12)
+            coded.append(Option(rules, finer, plain + 0.625 * share))
+        rules = _rules_of(group, Weights.INT16)
+        options[name] = [*coded, Option(rules, (0.0,) * _KINDS, plain + 0.5 * share)]
     return options
+
+
+def _damages(
+    damage: Callable[[Sequence[Group], Activations | None], Energies],
+    groups: Sequence[Group],
+    tried: Mapping[str, Collection[Activations | None]],
+    progress: Progress,
+) -> dict[tuple[str, Activations | None], Energies]:
+    """Return the damage of each group in each arithmetic that is tried.
+
+    INT8 weights alone do so little that neighbours are heard together, of all groups at first.
+
+    Args:
+        damage: Returns that of several groups in an arithmetic; threads call it.
+        groups: All of them.
+        tried: The arithmetics of each group.
+        progress: Is advanced with every group and arithmetic.
+    """
+    stored = [group for group in groups if Activations.NONE in tried[group.name]]
+    parts: list[tuple[Sequence[Group], Activations | None]] = [
+        ([g], a) for g in groups for a in tried[g.name] if a != Activations.NONE
+    ]
+    heard: dict[tuple[str, Activations | None], Energies] = {}
+    total = len(stored) + len(parts)
+    if stored:
+        parts.insert(0, (stored, Activations.NONE))
+    with side_by_side() as pool:
+        waiting = {pool.submit(damage, *part): part for part in parts}
+        while waiting:
+            progress.advance("listen", len(heard), total)
+            done = next(as_completed(waiting))
+            several, arithmetic = waiting.pop(done)
+            energies = done.result()
+            if len(several) == 1 or max(energies) <= _LITTLE:
+                part = _part(energies, len(several))
+                heard |= {(group.name, arithmetic): part for group in several}
+                continue
+            size = max(1, int(len(several) * _LITTLE / max(energies)))  # does little, if all do
+            for begin in range(0, len(several), size):
+                fewer = several[begin : begin + size]
+                waiting[pool.submit(damage, fewer, arithmetic)] = fewer, arithmetic
+    progress.advance("listen", total, total)
+    return heard
 
 
 def _worthwhile(
@@ -386,16 +424,12 @@ def _forms(
     None stands for the recipe's own. Its calibrated integers are one region of a graph: of a group
     alone little is left of what they save, and more of what they damage.
     """
-    tried = [Activations.NONE]
+    tried: list[Activations | None] = [Activations.NONE]
     if whole.format == "qoperator" and bench.calls().total >= _FEWEST_CALLS:
         tried += [Activations.CHANNELS, Activations.INPUTS]
-    forms: dict[Activations | None, list[Rule]] = {
-        arithmetic: [r for group in groups for r in _rules_of(group, Weights.INT8, arithmetic)]
-        for arithmetic in tried
-    }
     if len(tried) == 1 or any(d.activations == Activations.DYNAMIC for d in bench.decisions(whole)):
-        forms[None] = []
-    return forms
+        tried.append(None)
+    return {a: [rule for group in groups for rule in _coded(group, a)] for a in tried}
 
 
 def _saved_ms(
@@ -443,6 +477,11 @@ def _rules_of(
         return stored
     rules = [rule.model_copy(update={"activations": arithmetic}) for rule in stored]
     return (*rules, *stored)
+
+
+def _coded(group: Group, arithmetic: Activations | None) -> tuple[Rule, ...]:
+    """Return rules by which a group has INT8 weights in an arithmetic; None is the recipe's own."""
+    return () if arithmetic is None else _rules_of(group, Weights.INT8, arithmetic)
 
 
 def _deciding(bench: Workbench) -> list[str]:
