@@ -187,11 +187,11 @@ def _fit(
     chosen: dict[str, Option] = {}
     for _ in range(_TRIES):
         last, chosen = chosen, select(options, budgets)
-        saved = sum(option.saved for option in chosen.values())
-        if chosen == last or saved <= most + _NEGLIGIBLE:
+        if chosen == last:
             break
         tried = _measured(bench, comparison, _with_rules(whole, _rules(chosen.values())))
-        if tried[2].share(bound) <= _MOST:
+        saved, share = sum(o.saved for o in chosen.values()), tried[2].share(bound)
+        if share <= _MOST and saved > most + _NEGLIGIBLE:
             best, most = tried, saved
         used = energies_of(chosen.values())
         # Changes of durations do add up as energies: most texts show none of them.
