@@ -120,6 +120,8 @@ def test_a_metric_of_another_package_is_measured_shown_and_judged(
         (Pair(reference=2.0, candidate=1.0), ("2 FS", "1 FS", "2.0× lower"), "worse"),
         (Pair(reference=1.0, candidate=3.0), ("1 FS", "3 FS", "3.0× higher"), "better"),
         (Pair(reference=0.0, candidate=1.0), ("0 FS", "1 FS", "n/a"), "unknown"),
+        (Pair(reference=-2.0, candidate=-4.0), ("-2 FS", "-4 FS", "n/a"), "unknown"),
+        (Pair(reference=-2.0, candidate=4.0), ("-2 FS", "4 FS", "n/a"), "unknown"),
         (Pair(reference=float("nan"), candidate=1.0), ("n/a", "1 FS", "n/a"), "unknown"),
         (Pair(reference=float("inf"), candidate=1.0), ("n/a", "1 FS", "n/a"), "unknown"),
     ],

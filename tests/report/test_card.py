@@ -73,8 +73,13 @@ def test_a_card_with_figures(
         assert words in card, words
 
 
-def test_a_card_says_what_is_not_known(artifact: Path) -> None:
+def test_a_card_says_what_is_not_known(artifact: Path, report: Path) -> None:
     """No figures, no licence, no base model; and no folder of the machine that made it."""
+    document = json.loads(report.read_text(encoding="utf-8"))
+    document["suite"]["recognizer_name"] = "none"
+    report.write_text(json.dumps(document), encoding="utf-8")
+    unheard = CardFacts(report=read_report(report))
+    assert "model-index" not in _header(render_card(read_manifest(artifact), unheard))
     card = render_card(read_manifest(artifact), CardFacts())
     assert not {"license", "language", "base_model", "model-index"} & _header(card).keys()
     assert "/home/anna" not in card

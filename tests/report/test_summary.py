@@ -249,10 +249,24 @@ def test_memory_that_was_not_measured_is_said_to_be(evaluation: Evaluation) -> N
 
 def test_words_that_nobody_heard_are_no_figures(evaluation: Evaluation) -> None:
     suite = evaluation.suite.model_copy(update={"recognizer_name": "none"})
-    figures = evaluation.model_copy(update={"suite": suite}).headline()
+    spoken = tuple(
+        u.model_copy(update={"speaker": "ab"[u.index % 2]}) for u in evaluation.utterances
+    )
+    unheard = evaluation.model_copy(update={"suite": suite, "utterances": spoken})
+    figures = unheard.headline()
     words = (figures.wer_reference, figures.wer_candidate, figures.wer_delta, figures.wer_interval)
     assert words == (None,) * 4
     assert evaluation.headline().wer_delta == evaluation.wer.delta
+    page = render_markdown(unheard)
+    assert "Worst speaker, log-mel" in page
+    assert "Worst speaker, words" not in page
+    assert "Words were not judged." in page
+
+
+def test_intervals_that_too_few_texts_do_not_have_are_not_counted(altered: Altered) -> None:
+    assert any("has 3 intervals" in note for note in notes(altered({})))
+    few = altered({"wer.interval": None, "cer.interval": None})
+    assert not any("intervals of 95 %" in note for note in notes(few))
 
 
 @pytest.fixture
@@ -322,6 +336,11 @@ def test_models_that_are_not_run_alike_are_a_caution(altered: Altered) -> None:
         "solver of the reference is '32 steps', of the compressed model '16 steps'."
     )
     assert "| Compressed model | solver | 16 steps |" in render_markdown(changed)
+    fast = altered({"candidate.settings": {"provider": "CUDAExecutionProvider"}})
+    (caution,) = [caution for caution in cautions(fast) if "run alike" in caution]
+    assert "provider of the reference is 'CPUExecutionProvider'" in caution
+    port = {"reference.family": "f5-tts", "reference.settings": {"device": "cuda:0"}}
+    assert not any("run alike" in caution for caution in cautions(altered(port)))
 
 
 @pytest.mark.usefixtures("undrawn")

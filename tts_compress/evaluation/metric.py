@@ -261,9 +261,9 @@ def ratio_row(
 
 
 def _ratio(reference: float, candidate: float) -> float | None:
-    if not (formatting.is_finite(reference) and formatting.is_finite(candidate)) or candidate == 0:
-        return None
-    return reference / candidate
+    is_ratio = formatting.is_finite(reference) and formatting.is_finite(candidate)
+    # Of levels in decibels a ratio says nothing.
+    return reference / candidate if is_ratio and reference >= 0 < candidate else None
 
 
 class Paired(Record):

@@ -135,7 +135,7 @@ def _header(manifest: Manifest, facts: CardFacts) -> str:
         "base_model_relation": "quantized" if facts.base_model else None,
         "pipeline_tag": "text-to-speech",
         "tags": ["tts-compress", manifest.family, manifest.scheme, "quantized"],
-        "model-index": None if facts.report is None else [_results(manifest, facts.report)],
+        "model-index": None if facts.report is None else _results(manifest, facts.report),
     }
     lines = [
         f"{key}: {harmless(json.dumps(value, ensure_ascii=False))}"
@@ -145,8 +145,13 @@ def _header(manifest: Manifest, facts: CardFacts) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
-    """Return the word error rate as the hub's leaderboards read it, in per cent."""
+def _results(manifest: Manifest, report: Evaluation) -> list[Mapping[str, Any]] | None:
+    """Return the word error rate as the hub's leaderboards read it, in per cent.
+
+    None where no recognizer listened: 100 % would be the rate of whoever says nothing.
+    """
+    if report.suite.recognizer_name == "none":
+        return None
     listener = report.suite.recognizer_name or report.suite.recognizer
     name = f"Word error rate by {formatting.plain(listener)}"
     metric = {"type": "wer", "name": name, "value": round(100 * report.wer.candidate, 2)}
@@ -155,7 +160,7 @@ def _results(manifest: Manifest, report: Evaluation) -> Mapping[str, Any]:
         "dataset": {"type": "tts-compress-suite", "name": formatting.plain(report.suite.name)},
         "metrics": [metric],
     }
-    return {"name": f"{_source_name(manifest)} {manifest.scheme}", "results": [result]}
+    return [{"name": f"{_source_name(manifest)} {manifest.scheme}", "results": [result]}]
 
 
 def _claim(manifest: Manifest, facts: CardFacts) -> str:

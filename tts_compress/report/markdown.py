@@ -89,6 +89,8 @@ def _blame(evaluation: Evaluation) -> list[str]:
 def _worst(evaluation: Evaluation) -> str:
     if not evaluation.utterances:
         return "There are no utterances."
+    if evaluation.suite.recognizer_name == "none":
+        return "Words were not judged."
     spoken_by = any(u.speaker is not None for u in evaluation.utterances)
     rows = [
         (

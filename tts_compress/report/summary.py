@@ -5,7 +5,7 @@ Decisions are made on the raw values, never on what is printed.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from tts_compress.evaluation.metrics.error_rates import MISHEARD_AT_MOST, find_d
 from tts_compress.evaluation.plan import POWER, spread_of
 from tts_compress.evaluation.result import Evaluation, ModelIdentity, Utterance
 from tts_compress.models.base import UNLIKE_UPSTREAM
+from tts_compress.models.execution import PROCESSOR
 from tts_compress.plain import html_table
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 # PocketSphinx guesses what it does not recognize, and a page is mailed to people.
 _COARSE = re.compile(r"\b(\w*fuck|shit|cunt|nigg|fagg|bitch|whore|slut|puss|asshole|bastard)\w*")
+
+_INTERVAL = re.compile(r"95 % interval \S+ \N{HORIZONTAL ELLIPSIS}")
 
 _SPEAKER_TERMS = {
     "Worst speaker": "of a voice with several, the one whose word error rate rose most, and the "
@@ -104,7 +107,10 @@ def cautions(evaluation: Evaluation) -> list[str]:
     # Those of the evidence are in the report, too, but not in older ones.
     doubts = dict.fromkeys((*evaluation.warnings, *find_doubts(evaluation)))
     warnings += [f"{doubt[:1].upper()}{doubt[1:]}." for doubt in doubts]
-    before, after = evaluation.reference.settings, evaluation.candidate.settings
+    sides = (evaluation.reference, evaluation.candidate)
+    # Systems in torch and graphs state places in other terms.
+    places = asdict(PROCESSOR) if sides[0].family == sides[1].family else {}
+    before, after = (places | side.settings for side in sides)
     if UNLIKE_UPSTREAM in before:
         warnings.append(f"Models are run {UNLIKE_UPSTREAM}: {before[UNLIKE_UPSTREAM]}.")
     warnings += [
@@ -150,7 +156,8 @@ def notes(evaluation: Evaluation) -> list[str]:
             "Moonshine (--recognizer moonshine, extra 'moonshine') makes half as many errors of "
             "its own in English as PocketSphinx: with it the same texts show smaller losses."
         )
-    intervals = sum("interval" in row.change for row in summary_rows(evaluation))
+    changes = [row.change for row in summary_rows(evaluation)]
+    intervals = sum(_INTERVAL.search(change) is not None for change in changes)
     if intervals > 1:
         remarks.append(
             f"This report has {intervals} intervals of 95 %. Even if nothing had changed, about "
@@ -364,7 +371,7 @@ def speaker_rows(evaluation: Evaluation) -> list[Row]:
         )
     sound, others = _farthest(results)
     return [
-        row,
+        *([] if evaluation.suite.recognizer_name == "none" else [row]),
         Row(
             label="Worst speaker, log-mel",
             candidate=formatting.decibels(sound.log_mel_distance_db),
