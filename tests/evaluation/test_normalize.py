@@ -50,8 +50,8 @@ def test_case_does_not_matter(text: str) -> None:
         ("characters-v1", "東京へ行く。OK?", "東 京 へ 行 く ok"),
         (
             "en-v2",
-            "It's 8:30, 12 oranges, 3.5 miles.",
-            "it's eight thirty twelve oranges three point five miles",
+            "It's 8:30, 1900 oranges, 3.25 miles.",
+            "it's eight thirty nineteen hundred oranges three point two five miles",
         ),
         (
             "en-v2",
@@ -67,8 +67,8 @@ def test_case_does_not_matter(text: str) -> None:
         ("de-v1", "7,5 % der Straße", "sieben komma fünf prozent der straße"),
         (
             "es-v1",
-            "La Sra. Peña: 16:30, 3,25 km.",
-            "la señora peña dieciséis treinta tres coma veinticinco km",
+            "La Sra. Peña: 16:30, 3,25 km, 1,05 l.",
+            "la señora peña dieciséis treinta tres coma veinticinco km uno coma cero cinco l",
         ),
         (
             "fr-v1",

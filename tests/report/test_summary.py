@@ -257,6 +257,7 @@ def test_words_that_nobody_heard_are_no_figures(evaluation: Evaluation) -> None:
     words = (figures.wer_reference, figures.wer_candidate, figures.wer_delta, figures.wer_interval)
     assert words == (None,) * 4
     assert evaluation.headline().wer_delta == evaluation.wer.delta
+    assert rows(unheard)["Word error rate"].change == "not judged"
     page = render_markdown(unheard)
     assert "Worst speaker, log-mel" in page
     assert "Worst speaker, words" not in page

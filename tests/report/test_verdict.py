@@ -133,6 +133,7 @@ def test_words_without_evidence_are_not_called_unchanged(altered: Altered) -> No
     told = "; for words nothing was judged: no word of the reference was recognized"
     assert told in summary.verdict(lost)
     lost = altered({"wer.reference": 0.9, "wer.candidate": 0.9, "wer.delta": 0.0})
+    assert altered({"wer.reference": 0.9, "wer.interval": (0.01, 0.02)}).wer.trend == "unknown"
     told = "; for words nothing was judged: the recognizer mishears 90.0 %"
     assert told in summary.verdict(lost)
     few = summary.verdict(altered({"wer.interval": None}))
@@ -146,3 +147,17 @@ def test_words_without_evidence_are_not_called_unchanged(altered: Altered) -> No
 def test_the_distance_is_judged_by_its_floor(altered: Altered, distance: float, words: str) -> None:
     changed = altered({"signal.log_mel_distance_db": distance})
     assert distance_judgement(changed)[1].startswith(words)
+
+
+def test_without_another_rendering_there_is_no_floor(altered: Altered) -> None:
+    """Equal recordings, one a text, were as far apart as the reference is from itself: worse."""
+    found = altered(
+        {"signal.log_mel_distance_db": 0.0, "floors.other_seeds_log_mel_distance_db": 0.0}
+        | {f"utterances.{place}.speaker": "ab"[place % 2] for place in range(24)}
+    )
+    rows = {row.label: row for row in summary.summary_rows(found)}
+    distance = rows["Log-mel distance"]
+    assert distance.change.startswith("no floor")
+    assert distance.headline is not None
+    assert distance.headline.judgement.startswith("no floor")
+    assert {distance.trend, rows["Worst speaker, log-mel"].trend} == {"unknown", "same"}

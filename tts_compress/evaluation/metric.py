@@ -29,6 +29,8 @@ T = TypeVar("T")
 
 Trend: TypeAlias = Literal["better", "worse", "same", "unknown"]
 
+NO_FLOOR = "no floor: the reference has no other rendering"
+
 _Group: TypeAlias = Literal["cost", "words", "sound", "timing", "tokens", "health"]
 
 
@@ -356,7 +358,7 @@ class Show:
         floor, direction = self._show(value.reference), self._trend(value)
         change = f"floor, other seeds: {floor}"
         if abs(value.reference - (self.better == "higher")) < 1e-6:
-            change, direction = "no floor: the reference has no other rendering", "unknown"
+            change, direction = NO_FLOOR, "unknown"
         return [
             Row(
                 label=self.label,

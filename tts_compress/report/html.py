@@ -211,7 +211,7 @@ def _draw_distances(evaluation: Evaluation) -> Figure | None:
     widest = max(*values, floor if math.isfinite(floor) else 0.0, 0.1)
     bins = min(48, max(24, math.isqrt(len(values)) * 3))
     axes.hist(values, bins=bins, range=(0, widest), color=COLORS["candidate"])
-    if math.isfinite(floor):
+    if 0.0 < floor < math.inf:  # zero where the reference has no other rendering
         axes.axvline(floor, color=COLORS["floor"], linewidth=3)
         on_left = floor > widest / 2
         axes.annotate(

@@ -418,7 +418,7 @@ def _farthest(results: Sequence[SpeakerResult]) -> tuple[SpeakerResult, float]:
 def _is_far(distance: float, evaluation: Evaluation) -> bool:
     """Return True if audio is no closer to the reference than that is with other noise."""
     floor = evaluation.floors.other_seeds_log_mel_distance_db
-    return formatting.is_finite(floor) and not distance < floor
+    return floor > 0.0 and not distance < floor  # zero where there is no other rendering
 
 
 def _name(result: SpeakerResult) -> str:

@@ -78,27 +78,31 @@ def test_load_times_are_medians_and_cold_only_where_every_process_was() -> None:
     assert rows(both, both) == [("Load time, cold", "800 ms", "800 ms"), again]
     partly = [*warm, *cold[:2], cached[2]]
     assert rows(both, partly) == [("Load time, fresh process", "800 ms", "800 ms"), again]
+    assert rows(partly, both) == rows(both, partly)
     older = [FreshProcess(open_s=0.5)]
     assert rows(older, older) == [("Load time", "500 ms", "500 ms")]
 
 
 def test_memory_that_grows_with_the_text_is_the_models_own() -> None:
-    fresh = tuple(FreshProcess(idle_bytes=n, peak_bytes=9_000) for n in (900, 1_000, 5_000))
+    sizes = ((900, 9_000), (1_000, 12_000), (5_000, 9_500))
+    fresh = tuple(FreshProcess(idle_bytes=idle, peak_bytes=peak) for idle, peak in sizes)
     grown = _timings([[1.0]]).model_copy(
         update={"fresh": fresh, "growth": ((5, 4_000), (9, 8_000))}
     )
     memory = next(metric for metric in METRICS if metric.name == "memory")
     found = memory.compute(SimpleNamespace(timings=(grown, grown)))
     assert found.candidate.growth == ((5, 3_000), (9, 7_000))
+    assert found.candidate.model_bytes == 8_100, "not the difference of the other medians"
 
 
 def test_memory_that_one_process_does_not_tell_is_not_compared() -> None:
     told, silent = (
-        _timings([[1.0]]).model_copy(update={"fresh": (FreshProcess(peak_bytes=n),)})
+        _timings([[1.0]]).model_copy(update={"fresh": (FreshProcess(peak_bytes=n),) * 6})
         for n in (9_000, 0)
     )
     memory = _metric("memory")
-    assert memory.compute(SimpleNamespace(timings=(told, told))).reference.peak_bytes == 9_000
+    found = memory.compute(SimpleNamespace(timings=(told, told)))
+    assert (found.reference.peak_bytes, found.ratio_interval) == (9_000, (1.0, 1.0))
     assert memory.compute(SimpleNamespace(timings=(told, silent))) is None
 
 
@@ -256,6 +260,8 @@ def test_throughput_is_compared_by_what_was_said() -> None:
     assert row.candidate == "1.333 s of audio per s"
     assert row.change == "2.0× higher (95 % interval 2.00 … 2.00)"
     assert row.trend == "better"
+    (unsure,) = metric.table_rows(pair.model_copy(update={"ratio_interval": (0.9, 4.4)}), 0)
+    assert unsure.trend == "same"
     (older,) = metric.table_rows(pair.model_copy(update={"ratio": None, "ratio_interval": None}), 0)
     assert older.change == "2.0× higher"
 

@@ -38,6 +38,13 @@ def test_exactly_half_is_not_above_half() -> None:
     assert summarize_edits([count_edits("a b", "a", "word")]).above_half == 0.0
 
 
+def test_spaces_between_characters_that_are_words_are_no_characters() -> None:
+    edits = {
+        unit: count_edits("你 好", "你 号", unit, spaced=False) for unit in ("word", "character")
+    }
+    assert edits["word"] == edits["character"] == (1, 0, 0, 2)
+
+
 @given(_WORDS, _MAYBE)
 def test_errors_are_the_edit_distance(transcript: str, hypothesis: str) -> None:
     """Both units agree with a plain implementation."""

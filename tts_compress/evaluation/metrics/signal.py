@@ -9,7 +9,16 @@ import numpy as np
 from tts_compress.audio import Audio
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.intervals import rate_bound
-from tts_compress.evaluation.metric import Figure, Headline, Metric, Pair, Record, Row, Trend
+from tts_compress.evaluation.metric import (
+    NO_FLOOR,
+    Figure,
+    Headline,
+    Metric,
+    Pair,
+    Record,
+    Row,
+    Trend,
+)
 from tts_compress.evaluation.pairs import Run
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.numerics.spectra import Comparison, compare_spectra, same_timing
@@ -118,13 +127,16 @@ def distance_judgement(evaluation: Evaluation) -> tuple[Trend, str]:
     floor = evaluation.floors.other_seeds_log_mel_distance_db
     if not (formatting.is_finite(distance) and formatting.is_finite(floor)):
         return "unknown", "not measured"
+    if floor == 0.0:
+        return "unknown", NO_FLOOR
     if distance < floor:
         return "same", "closer than the reference is to itself with another seed"
     return "worse", "as far as, or farther than, the reference is from itself with another seed"
 
 
 def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
-    floor = formatting.decibels(evaluation.floors.other_seeds_log_mel_distance_db)
+    floor_db = evaluation.floors.other_seeds_log_mel_distance_db
+    floor = f"floor, other seeds: {formatting.decibels(floor_db)}" if floor_db else NO_FLOOR
     distance = formatting.decibels(signal.log_mel_distance_db)
     trend, judgement = distance_judgement(evaluation)
     share = formatting.percent(signal.same_timing)
@@ -133,12 +145,12 @@ def _rows(signal: Signal, evaluation: Evaluation) -> list[Row]:
         Row(
             label="Log-mel distance",
             candidate=distance,
-            change=f"floor, other seeds: {floor}",
+            change=floor,
             trend=trend,
             # Where distortion is measured, that is the headline.
             headline=None
             if evaluation.distortion
-            else Headline(distance, f"other seeds: {floor}", judgement),
+            else Headline(distance, floor.removeprefix("floor, "), judgement),
         ),
         Row(
             label="Log-mel, same timing",
