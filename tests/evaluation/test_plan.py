@@ -88,6 +88,7 @@ def test_spread_of_one_seed_by_hand() -> None:
 def test_a_difference_in_proportion_to_words_is_no_spread() -> None:
     found = measure_spread(np.array([[1], [2], [3]]), np.array([5, 10, 15]), np.zeros(3, np.int64))
     assert found.text == pytest.approx(0.0, abs=1e-9)
+    assert found.cluster == 1 / 10  # a reference without errors says nothing of how they come
 
 
 def test_spread_of_texts_and_of_seeds_are_told_apart() -> None:

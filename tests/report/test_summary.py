@@ -240,6 +240,8 @@ def test_memory_that_was_not_measured_is_said_to_be(evaluation: Evaluation) -> N
     assert not any(note in remark for remark in notes(evaluation))
     found = evaluation.model_copy(update={"memory": None})
     assert any(note in remark for remark in notes(found))
+    recordings = found.model_copy(update={"size": None})
+    assert not any(note in remark for remark in notes(recordings))
     assert note in render_html(found)
     assert _draw_costs(found) is not None
     assert "memory of its own" not in str(found)

@@ -124,6 +124,8 @@ def test_what_helps_to_read_the_numbers_is_no_alarm(
     changed = altered(changes)
     assert words in " ".join(summary.notes(changed))
     assert words not in " ".join(summary.notes(altered({})))
+    narrow = altered(changes | {"floors.recognizer.interval": (-0.02, 0.002)})
+    assert "the recognizer alone" not in " ".join(summary.notes(narrow))
     assert summary.cautions(changed) == []
 
 
@@ -138,6 +140,7 @@ def test_words_without_evidence_are_not_called_unchanged(altered: Altered) -> No
     assert told in summary.verdict(lost)
     few = summary.verdict(altered({"wer.interval": None}))
     assert "changed by +0.4 points: too few texts to say if that is chance." in few
+    assert "could go unnoticed" not in few
 
 
 @pytest.mark.parametrize(

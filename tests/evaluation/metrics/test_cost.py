@@ -96,13 +96,16 @@ def test_memory_that_grows_with_the_text_is_the_models_own() -> None:
 
 
 def test_memory_that_one_process_does_not_tell_is_not_compared() -> None:
-    told, silent = (
+    told, less, silent = (
         _timings([[1.0]]).model_copy(update={"fresh": (FreshProcess(peak_bytes=n),) * 6})
-        for n in (9_000, 0)
+        for n in (9_000, 4_500, 0)
     )
     memory = _metric("memory")
-    found = memory.compute(SimpleNamespace(timings=(told, told)))
-    assert (found.reference.peak_bytes, found.ratio_interval) == (9_000, (1.0, 1.0))
+    found = memory.compute(SimpleNamespace(timings=(told, less)))
+    assert (found.reference.peak_bytes, found.ratio_interval) == (9_000, pytest.approx((2.0, 2.0)))
+    unsure = found.model_copy(update={"ratio_interval": (0.9, 4.4)})
+    trends = [memory.table_rows(value, None)[0].trend for value in (found, unsure)]
+    assert trends == ["better", "same"]
     assert memory.compute(SimpleNamespace(timings=(told, silent))) is None
 
 
@@ -183,8 +186,11 @@ def test_the_first_chunk_counts_and_the_whole_where_nothing_streams() -> None:
     first = metric.compute(run)
     assert first.ratio == pytest.approx(8)
     assert first.candidate.p95_ms == pytest.approx(200)
-    middle, tail = metric.table_rows(first, None)
-    assert middle.change.startswith("8.0× sooner")
+    mean, tail = metric.table_rows(first, None)
+    assert mean.change.startswith("8.0× sooner")
+    assert (mean.reference, mean.trend) == ("1.13 s", "better"), "what the interval is of"
+    (unsure, _) = metric.table_rows(first.model_copy(update={"interval": (0.9, 70.0)}), None)
+    assert unsure.trend == "same"
     assert (tail.reference, tail.label) == ("1.60 s", "First sound, p95")
 
 

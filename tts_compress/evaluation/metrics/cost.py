@@ -297,7 +297,9 @@ def _memory_rows(memory: MemoryComparison, _: object) -> list[Row]:
     interval = _interval_in_words(memory.ratio, memory.ratio_interval)
     detail = "; ".join(filter(None, (f"{row.reference} to {row.candidate}", interval)))
     headline = Headline(row.change, detail, f"of the whole process {whole.change}")
-    return [replace(row, change=_with_interval(row.change, interval), headline=headline), whole]
+    change = _with_interval(row.change, interval)
+    ends = memory.ratio_interval or (memory.ratio, memory.ratio)
+    return [replace(row, change=change, trend=trend(*ends, 1), headline=headline), whole]
 
 
 def _load_time(timings: Timings) -> LoadTime:
@@ -380,10 +382,10 @@ def _first_sounds(run: Run) -> LatencyComparison:
 
 def _first_sound_rows(first: LatencyComparison, _: object) -> list[Row]:
     show = formatting.milliseconds
-    middle = _field_row("First sound, p50", "p50_ms", show, _SOONER, first)
+    mean = _field_row("First sound, mean", "mean_ms", show, _SOONER, first)
     tail = _field_row("First sound, p95", "p95_ms", show, _SOONER, first)
-    change = _with_interval(middle.change, first.interval_in_words)
-    return [replace(middle, change=change), tail]
+    change = _with_interval(mean.change, first.interval_in_words)
+    return [replace(mean, change=change, trend=first.trend), tail]
 
 
 METRICS = (
