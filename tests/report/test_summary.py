@@ -245,6 +245,8 @@ def test_memory_that_was_not_measured_is_said_to_be(evaluation: Evaluation) -> N
     assert note in render_html(found)
     assert _draw_costs(found) is not None
     assert "memory of its own" not in str(found)
+    as_much = evaluation.memory.model_copy(update={"candidate": evaluation.memory.reference})
+    assert "memory of its own" not in str(evaluation.model_copy(update={"memory": as_much}))
     assert found.headline().peak_bytes is None
     assert Evaluation.model_validate_json(found.to_json()) == found
 

@@ -91,7 +91,7 @@ def _cost(evaluation: Evaluation) -> str:
         words = speeds.get(speed.words, speed.change)
     memory = evaluation.memory
     less = formatting.times(memory and memory.ratio, "less", "more")
-    saved = "" if less == formatting.MISSING else f", and takes {less} memory of its own"
+    saved = "" if less in sizes else f", and takes {less} memory of its own"
     return f"{sizes.get(size, size)} and {words}{saved}"
 
 
