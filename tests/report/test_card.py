@@ -15,6 +15,7 @@ import pytest
 from tests.report.stand_in_hub import Hub, serve
 from tts_compress.artifact import MANIFEST_NAME, Manifest, read_manifest, sha256_of, with_files
 from tts_compress.cli import main
+from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import read_report
 from tts_compress.report.card import CardFacts, render_card
 
@@ -167,6 +168,12 @@ def test_the_report_of_another_model_is_refused(
         "card", artifact, "--report", _SHIPPED
     )
     assert not (artifact / "README.md").exists()
+    one, shipped = read_manifest(artifact), read_report(_SHIPPED)
+    several = replace(one, files=dict(one.files) | {"decoder.onnx": "00" * 32})
+    with pytest.raises(EvaluationError, match="weights are not this artifact's"):
+        render_card(several, CardFacts(report=shipped))
+    same = replace(several, source=replace(one.source, sha256=shipped.reference.sha256))
+    assert "## Figures" in render_card(same, CardFacts(report=shipped))
 
 
 def test_a_card_is_replaced_only_when_asked(

@@ -107,9 +107,10 @@ def render_card(manifest: Manifest, facts: CardFacts) -> str:
 
 
 def _refuse_foreign_report(manifest: Manifest, report: Evaluation) -> None:
-    stated = report.candidate
-    right = weights_of(manifest) or stated.sha256
-    if (stated.sha256, stated.scheme) != (right, manifest.scheme):
+    stated, compared, right = report.candidate, report.candidate, weights_of(manifest)
+    if right is None:  # the original tells, where it is known
+        compared, right = report.reference, manifest.source.sha256
+    if right not in ("", compared.sha256) or stated.scheme != manifest.scheme:
         raise EvaluationError(
             f"the report is of '{stated.spec}' ({stated.scheme}), whose "
             "weights are not this artifact's; evaluate the artifact, or leave --report out"
