@@ -64,13 +64,16 @@ def test_too_few_transcripts_show_no_pace() -> None:
 
 
 def test_a_run_on_this_machine_says_how_long(tmp_path: Path) -> None:
-    """The spread and the speed are those of an earlier evaluation."""
+    """The spread and the speed are those of an earlier evaluation, whichever recognizer it had."""
     report = _with_recognition(8.0, 4)
+    suite = report.suite.model_copy(update={"normalizer": "en-v2"})  # as Whisper's is
+    report = report.model_copy(update={"suite": suite})
     (tmp_path / "report.json").write_text(report.to_json(), encoding="utf-8")
     found = plan_evaluation(1.0, tmp_path)
     (need,) = found.needs  # one seed does not show what three give
     assert need.recognition_s == pytest.approx(2.0 * need.texts * 4)
     assert found.source == "out/demo-int8 against demo on en-full, 1 seed"
+    assert [offer.suite for offer in found.offers] == ["en-quick", "en-full"]
 
 
 _FACTOR = 1.959964 + 0.841621

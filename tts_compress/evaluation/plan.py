@@ -25,7 +25,7 @@ from tts_compress.errors import EvaluationError
 from tts_compress.evaluation import formatting
 from tts_compress.evaluation.pairs import count_audios
 from tts_compress.evaluation.result import Evaluation, read_report
-from tts_compress.evaluation.suite import Suite, read_suite
+from tts_compress.evaluation.suite import FOR_DIGITS, Suite, read_suite
 
 POWER = 0.8
 """Share of evaluations that find a difference, where nothing else is stated."""
@@ -242,8 +242,11 @@ def _shipped(normalizer: str) -> Iterator[Suite]:
     tables = {
         name: read_table(data_file("eval/suites", name)) for name in data_names("eval/suites")
     }
-    same = [name for name, table in tables.items() if json.loads(table)["normalizer"] == normalizer]
-    suites = [read_suite(name) for name in same]
+    stated = {name: json.loads(table)["normalizer"] for name, table in tables.items()}
+    # Other recognizers than a suite's own come with the successor of its normaliser.
+    suites = [
+        read_suite(n) for n, own in stated.items() if normalizer in (own, FOR_DIGITS.get(own))
+    ]
     yield from sorted(suites, key=lambda suite: len(suite.utterances) * len(suite.seeds))
 
 

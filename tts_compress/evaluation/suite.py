@@ -28,7 +28,7 @@ from tts_compress.evaluation.recognizers import check_recognizer, recognizer_nam
 from tts_compress.models.base import Prompt
 
 _DIGIT = re.compile(r"\d")
-_FOR_DIGITS = {"en-v1": "en-v2"}
+FOR_DIGITS = {"en-v1": "en-v2"}
 """Normalisers that were made for a recognizer that writes words alone, and their successors."""
 
 
@@ -142,7 +142,7 @@ class Suite(ConfigFile):
             return self
         if check_recognizer(spec) == self.recognizer.partition(":")[0]:
             return self.model_copy(update={"recognizer": spec})
-        normalizer = _FOR_DIGITS.get(self.normalizer, self.normalizer)
+        normalizer = FOR_DIGITS.get(self.normalizer, self.normalizer)
         return self.model_copy(update={"recognizer": spec, "normalizer": normalizer})
 
 
