@@ -103,7 +103,10 @@ def test_the_base_model_is_a_spec_that_names_one(
 ) -> None:
     path = artifact / MANIFEST_NAME
     text = path.read_text(encoding="utf-8").replace("/home/anna/voices/voice.onnx", spec)
-    assert _header(render_card(Manifest.from_json(text), CardFacts())).get("base_model") == base
+    manifest = Manifest.from_json(text)
+    assert _header(render_card(manifest, CardFacts())).get("base_model") == base
+    told = render_card(manifest, CardFacts(base_model="anna/voice"))
+    assert _header(told)["base_model"] == "anna/voice"
 
 
 def test_values_cannot_leave_the_header(artifact: Path) -> None:
