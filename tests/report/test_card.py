@@ -82,7 +82,8 @@ def test_a_card_says_what_is_not_known(artifact: Path, report: Path) -> None:
     unheard = CardFacts(report=read_report(report))
     assert "model-index" not in _header(render_card(read_manifest(artifact), unheard))
     card = render_card(read_manifest(artifact), CardFacts())
-    assert not {"license", "language", "base_model", "model-index"} & _header(card).keys()
+    unknown = {"license", "language", "base_model", "base_model_relation", "model-index"}
+    assert not unknown & _header(card).keys()
     assert "/home/anna" not in card
     assert "1.0 kB, 4.0× smaller" in card
     assert "Not evaluated; `tts-compress evaluate" in card
@@ -115,6 +116,7 @@ def test_values_cannot_leave_the_header(artifact: Path) -> None:
     header = _header(render_card(read_manifest(artifact), facts))
     assert header["license"] == "mit\n---\nevil: true"
     assert header["base_model"] == 'a"b: c'
+    assert header["language"] == "xx: y"
     assert "evil" not in header
 
 

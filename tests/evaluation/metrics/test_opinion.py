@@ -147,6 +147,7 @@ def _score(given: str, audio: Audio) -> float | None:
 def test_each_form_of_input_is_scored(tmp_path: Path, shape: tuple[int | str, ...]) -> None:
     path = _write(tmp_path / "mos.onnx", shape)
     assert _score(str(path), _audio(0.03)) == pytest.approx(3.0, abs=1e-4)
+    assert _score(str(path), _audio(2.0)) == pytest.approx(100.0), "in [-1, 1], as players play it"
 
 
 def test_the_rate_is_in_the_file_or_given(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def _open_users(settings: Mapping[str, str]) -> Callable[[Audio], float | None]:
         raise EvaluationError(f"'{path}' gives a second of silence no score; {_ACCEPTED}")
 
     def measure(audio: Audio) -> float | None:
-        samples = finite_samples(audio, rate)
+        samples = np.clip(finite_samples(audio, rate), -1.0, 1.0)
         # Convolutions take nothing shorter than some windows.
         return score(np.pad(samples, (0, max(0, rate - len(samples)))))
 
