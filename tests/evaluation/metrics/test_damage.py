@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ from tests.evaluation.metrics.planted import (
 from tts_compress import evaluate_audio, read_gates
 from tts_compress.audio import Audio, read_wav
 from tts_compress.evaluation import Evaluation, gate
-from tts_compress.evaluation.metrics.damage import MARGINS, Damage, chance_limit
+from tts_compress.evaluation.metrics.damage import MARGINS, Damage, _lost_words, chance_limit
 from tts_compress.evaluation.options import EvaluationOptions
 from tts_compress.evaluation.suite import read_suite
 from tts_compress.models import load
@@ -398,3 +399,27 @@ def test_a_length_may_change_by_more_where_seeds_change_it(seconds: float, damag
     sides = [longer(0.0), longer(seconds)], [longer(0.16), longer(0.16 + seconds)]
     report = evaluate_audio(*sides, texts, options=options)
     assert report.damage.counts.get("length", 0) == damaged
+
+
+@pytest.mark.parametrize(
+    ("heard", "lost"),
+    [
+        ({"candidate": ""}, 1.0),
+        ({"candidate": "a b"}, 0.5),
+        ({"candidate": "", "other_seed": "a"}, 0.25),
+        ({"candidate": "", "disturbed": ""}, 0.0),
+        ({"candidate": "", "second": "a b"}, 0.5),
+        ({"reference": ""}, 0.0),
+    ],
+)
+def test_words_are_lost_beyond_any_rendering_by_the_reference(
+    heard: dict[str, str], lost: float
+) -> None:
+    """The reference may lose them with another seed of the suite, whose other seed nobody heard."""
+    roles = ("reference", "candidate", "other_seed", "disturbed")
+    first = SimpleNamespace(transcript="a b c d", audio={role: role for role in roles})
+    audio = {"reference": "second", "candidate": "reference", "other_seed": "unheard"}
+    second = SimpleNamespace(transcript="a b c d", audio=audio)
+    hypotheses = dict.fromkeys((*roles, "second"), "a b c d") | heard
+    run: Any = SimpleNamespace(pairs=[first, second], hypotheses=hypotheses)
+    assert _lost_words(run)[0] == (lost, 0.0)
