@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tts_compress.sweep.page import render_page
+from tts_compress.sweep.page import _SIZE, _WORDS, render_page
 from tts_compress.sweep.plan import Failure
 from tts_compress.sweep.report import Entry, SweepReport, table_of
 
@@ -107,6 +107,11 @@ def test_words_that_nobody_heard_are_in_no_column(found: SweepReport) -> None:
     assert "Reference WER" not in page
     assert "None" not in page
     assert "0.0 points" not in page
+
+
+def test_pictures_are_in_per_cent_and_points() -> None:
+    one = entry("a", "int8")
+    assert (_SIZE.value(one), _WORDS.value(one)) == pytest.approx((260 / 9.6, 1.0))
 
 
 def test_an_empty_sweep_has_a_page_and_a_table(found: SweepReport) -> None:

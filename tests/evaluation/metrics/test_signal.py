@@ -1,6 +1,8 @@
 """Distances between renderings."""
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +77,15 @@ def test_snr_ignores_pairs_of_other_length_and_is_none_without_noise(chirp: Audi
     assert snr_db([(chirp, shorter)]) is None
     assert snr_db([(chirp, _with(chirp, np.full(16_000, np.nan)))]) is None
     assert snr_db([(chirp, softer)]) == snr_db([(chirp, shorter), (chirp, softer)])
+
+
+def test_the_sharpest_distance_is_of_the_same_timing_alone(chirp: Audio) -> None:
+    changed = (0.5 * chirp.samples, chirp.samples[:-1000])
+    softer, shorter = (signal.observe(chirp, _with(chirp, samples)) for samples in changed)
+    run: Any = SimpleNamespace(observations=lambda _: [softer, shorter])
+    found = signal._compute(run)
+    assert found.same_timing_log_mel_distance_db == softer.spectra.distance_db
+    assert (found.same_timing, found.equal_length) == (0.5, 0.5)
 
 
 _GOOD = 0.1 * np.sin(np.arange(16_000) / 5)
