@@ -208,6 +208,8 @@ def test_a_failed_gate_says_what_how_much_where_and_what_to_do(altered: Altered)
     assert "19.99; needs at least 20;" in result_line(
         _judge(near, signal__snr_db=20.0).rows[0], near
     )
+    kept = result_line(_judge(near, signal__snr_db=19.0).rows[0], near)
+    assert kept == "pass  signal-to-noise ratio (signal.snr_db): 20.0 dB (at least 19.0 dB)"
 
 
 def test_what_words_may_lose_is_said_with_the_verdict(evaluation: Evaluation) -> None:

@@ -56,7 +56,8 @@ def found() -> SweepReport:
 def test_the_page_links_escapes_and_is_the_same_every_time(found: SweepReport) -> None:
     page = render_page(found)
     assert page == render_page(found)
-    assert page.count('href="reports/a/int8/report.html"') >= 3, "best, picture, table"
+    links = [page.count(f'href="reports/a/{name}/report.html"') for name in found.schemes]
+    assert links == [5, 3], "two pictures and the table; smallest and fastest"
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
     assert "no &lt;file&gt;" in page

@@ -25,6 +25,7 @@ def test_paths_start_from_the_plans_folder(
     plan = read_plan(write_plan(voices=["demo", "*.onnx"], schemes=["int8", "fp16"]))
     assert plan.voices == ("demo", f"{tmp_path}/a.onnx", f"{tmp_path}/b.onnx")
     assert plan.output == f"{tmp_path}/plan-out"
+    assert read_plan(write_plan(output="s3://bucket/x")).output == "s3://bucket/x"
     assert plan.suite.name == "small"
     assert [scheme.name for scheme in plan.schemes] == ["int8", "fp16"]
 
@@ -162,6 +163,8 @@ def test_a_key_changes_with_what_decides_and_with_nothing_else(
     ears = keys(read_plan(write_plan()), identity.model_copy(update={"recognizer": "other"}))
     assert ears["compress demo, int8"] == first["compress demo, int8"]
     assert ears["reference demo, shard 0"] != first["reference demo, shard 0"]
+    german = keys(read_plan(write_plan(calibration="de")))
+    assert german["compress demo, int8"] != first["compress demo, int8"]
     timing = keys(read_plan(write_plan(more="[settings]\ntiming_runs = 2")))
     changed_titles = {title for title, key in timing.items() if key != first[title]}
     assert changed_titles == {"time demo, int8", "report demo, int8"}

@@ -141,7 +141,7 @@ def escape(text: str) -> str:
 def result_line(row: GateResult, evaluation: Evaluation) -> str:
     """Return a gate's result for people: of one that failed also where, and what to do."""
     if row.reason is not None:
-        return f"{'pass' if row.passed else 'FAIL'}  {_metric(row)}: {row.reason}"
+        return f"FAIL  {_metric(row)}: {row.reason}"
     if row.passed:
         return f"pass  {_metric(row)}: {_value(row)} ({_limit(row)})"
     return f"FAIL  {_metric(row)}: {_value(row)}; needs {_limit(row)}{_advice(row, evaluation)}"
