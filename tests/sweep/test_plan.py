@@ -138,7 +138,7 @@ def test_schemes_share_the_reference(write_plan: Callable[..., Path], identity: 
 
 
 def test_a_key_changes_with_what_decides_and_with_nothing_else(
-    write_plan: Callable[..., Path], identity: Identity
+    tmp_path: Path, write_plan: Callable[..., Path], identity: Identity
 ) -> None:
     def keys(plan: OpenPlan, own: Identity = identity, fingerprint: str = "f") -> dict[str, str]:
         units = units_of(plan, _voice(fingerprint=fingerprint), plan.schemes[0], own)
@@ -163,8 +163,13 @@ def test_a_key_changes_with_what_decides_and_with_nothing_else(
     ears = keys(read_plan(write_plan()), identity.model_copy(update={"recognizer": "other"}))
     assert ears["compress demo, int8"] == first["compress demo, int8"]
     assert ears["reference demo, shard 0"] != first["reference demo, shard 0"]
-    german = keys(read_plan(write_plan(calibration="de")))
-    assert german["compress demo, int8"] != first["compress demo, int8"]
+    compressed = {first["compress demo, int8"]}
+    for text in ("One cat.", "Two cats."):  # which another content of the same file changes, too
+        mine = f'version = 1\nname = "mine"\nlanguage = "en"\ntexts = ["{text}"]'
+        (tmp_path / "mine.toml").write_text(mine, encoding="utf-8")
+        plan = read_plan(write_plan(calibration="mine.toml"))
+        compressed.add(keys(plan)["compress demo, int8"])
+    assert len(compressed) == 3
     timing = keys(read_plan(write_plan(more="[settings]\ntiming_runs = 2")))
     changed_titles = {title for title, key in timing.items() if key != first[title]}
     assert changed_titles == {"time demo, int8", "report demo, int8"}

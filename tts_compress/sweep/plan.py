@@ -23,7 +23,7 @@ from tts_compress.config import Config, ConfigFile, data_file, read_config
 from tts_compress.errors import RecipeError
 from tts_compress.evaluation.gates import read_gates
 from tts_compress.evaluation.options import EvaluationOptions
-from tts_compress.evaluation.suite import Suite, prompt_content, read_suite
+from tts_compress.evaluation.suite import Suite, read_suite
 from tts_compress.families import families
 from tts_compress.models import family_of
 from tts_compress.recipes.formats import find_scheme
@@ -337,13 +337,8 @@ def units_of(
 
 
 def _manner(plan: OpenPlan) -> dict[str, Any]:
-    """Return what decides speech beside model, texts and seeds."""
-    suite = plan.suite
-    return {
-        "prompt": None if suite.prompt is None else prompt_content(suite.prompt),
-        "language": suite.language,
-        "speaker": plan.settings.speaker,
-    }
+    """Return what decides speech beside model, which has the prompt, texts and seeds."""
+    return {"language": plan.suite.language, "speaker": plan.settings.speaker}
 
 
 def _speech(plan: OpenPlan, kind: Kind, shard: int, decides: object, compress: Unit) -> Unit:
