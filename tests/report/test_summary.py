@@ -12,7 +12,7 @@ from tts_compress.evaluation.metric import Row
 from tts_compress.evaluation.result import Evaluation
 from tts_compress.models.base import UNLIKE_UPSTREAM
 from tts_compress.report import render_html, summary_rows, summary_table
-from tts_compress.report.html import _draw_costs
+from tts_compress.report.html import _draw_costs, _draw_words
 from tts_compress.report.markdown import render_markdown
 from tts_compress.report.summary import cautions, notes, verdict
 
@@ -266,6 +266,7 @@ def test_words_that_nobody_heard_are_no_figures(evaluation: Evaluation) -> None:
     assert "Worst speaker, log-mel" in page
     assert "Worst speaker, words" not in page
     assert "Words were not judged." in page
+    assert _draw_words(unheard) is None
 
 
 def test_intervals_that_too_few_texts_do_not_have_are_not_counted(altered: Altered) -> None:

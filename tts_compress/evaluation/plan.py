@@ -243,10 +243,9 @@ def _shipped(normalizer: str) -> Iterator[Suite]:
         name: read_table(data_file("eval/suites", name)) for name in data_names("eval/suites")
     }
     stated = {name: json.loads(table)["normalizer"] for name, table in tables.items()}
-    # Other recognizers than a suite's own come with the successor of its normaliser.
-    suites = [
-        read_suite(n) for n, own in stated.items() if normalizer in (own, FOR_DIGITS.get(own))
-    ]
+    # Other recognizers than a suite's come with the successor of its normaliser.
+    same = [name for name, by in stated.items() if normalizer in (by, FOR_DIGITS.get(by))]
+    suites = [read_suite(name) for name in same]
     yield from sorted(suites, key=lambda suite: len(suite.utterances) * len(suite.seeds))
 
 

@@ -183,7 +183,7 @@ def _draw_words(evaluation: Evaluation) -> Figure | None:
         ("Recognizer alone", evaluation.floors.recognizer, "floor"),
     ]
     shown = [line for line in lines if _all_finite(line[1].delta, *(line[1].interval or ()))]
-    if not shown:
+    if not shown or evaluation.suite.recognizer_name == "none":
         return None
     figure, axes = new_axes()
     axes.axvline(0, color=COLORS["muted"], linewidth=1.2)
