@@ -263,9 +263,9 @@ def ratio_row(
 
 
 def _ratio(reference: float, candidate: float) -> float | None:
-    is_ratio = formatting.is_finite(reference) and formatting.is_finite(candidate)
-    # Of levels in decibels a ratio says nothing.
-    return reference / candidate if is_ratio and reference >= 0 < candidate else None
+    are_finite = formatting.is_finite(reference) and formatting.is_finite(candidate)
+    # A ratio of levels in decibels, which may be negative, says nothing.
+    return reference / candidate if are_finite and reference >= 0 and candidate > 0 else None
 
 
 class Paired(Record):
