@@ -75,12 +75,15 @@ def _vocoder() -> onnx.ModelProto:
         make_node("Div", "sum three", "mean"),
         make_node("ConvTranspose", "mean up", "wide", "/up/ConvTranspose", strides=[2]),
         make_node("LeakyRelu", "wide", "leaky"),
-        make_node("Slice", "leaky begin end axis", "cut"),
+        make_node("Pad", "leaky amounts filling", "longer"),
+        make_node("Slice", "longer begin end axis", "cut"),
         make_node("Conv", "cut last", "post", "/last/Conv"),
         make_node("Tanh", "post", "y"),
     ]
     places = {"begin": np.array([1]), "end": np.array([-1]), "axis": np.array([2])}
-    weights |= {"three": np.array(3.0)}
+    places["amounts"] = np.array([0, 0, 2, 0, 0, 2])
+    # Beyond anything else: the codes of what is padded have to reach it.
+    weights |= {"three": np.array(3.0), "filling": np.array(-5.0)}
     return make_model(nodes, {"x": [1, 8, "T"]}, {"y": [1, 1, "S"]}, weights | places)
 
 

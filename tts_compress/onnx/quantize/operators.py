@@ -329,6 +329,9 @@ def _wide_ranges(
         if node.op_type in _BOUNDED:
             wide[node.output[0]] = _BOUNDED[node.op_type]
         elif node.op_type in PASSING:
+            if node.op_type == "Pad" and (filled := graph.scalar("".join(node.input[2:3]))):
+                low, high = wide[node.input[0]]
+                wide[node.input[0]] = min(low, filled), max(high, filled)
             wide |= dict.fromkeys(node.output, wide[node.input[0]])
     return wide
 
