@@ -91,10 +91,10 @@ def _add_sample(histogram: Histogram, low: Array, high: Array, total: Array, sam
     histogram.add(sample, float(low), float(total if np.isnan(total) else high))
 
 
-def _add_extremes(extremes: list[Extremes], low: Array, high: Array) -> None:
-    extremes.append(np.array([low, high], np.float64))
-    if not np.isfinite(extremes[-1]).all():
+def _add_extremes(extremes: list[Extremes], low: Array, high: Array, total: Array) -> None:
+    if not np.isfinite([low, high, total]).all():
         raise QuantizationError("calibration met values that are not finite")
+    extremes.append(np.array([low, high], np.float64))
 
 
 def collect_windows(
@@ -195,8 +195,9 @@ def _middle(tensor: Tensor, axis: int, frames: int) -> Tensor:
 
 
 def _channel_extremes(tensor: Tensor) -> list[Tensor]:
-    """Return the extremes of the channels of a tensor (B, C, T)."""
+    """Return the extremes of the channels of a tensor (B, C, T), and their sums."""
     # From version 18 of the standard operators on, what is reduced is an input.
     is_input = tensor.graph.opset() >= 18
     inputs, attributes = ([[0, 2]], {}) if is_input else ([], {"axes": [0, 2]})
-    return [tensor.apply(f"Reduce{k}", *inputs, keepdims=0, **attributes) for k in ("Min", "Max")]
+    ends = [tensor.apply(f"Reduce{k}", *inputs, keepdims=0, **attributes) for k in ("Min", "Max")]
+    return [*ends, tensor.apply("ReduceSum", [0, 2], keepdims=0)]
