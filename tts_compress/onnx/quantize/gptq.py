@@ -41,6 +41,8 @@ _CALLS, _FRAMES = 16, 4_096
 rounded to nearest 3.17). Weights alone of a small voice (hfc), in distortion: 0.60 rounded to
 nearest, 0.39 by 384 frames and by all."""
 
+_ALONG_TIME = frozenset({"Conv", "ConvTranspose"})
+
 _MOST_INPUTS = 3_072
 """Inputs of an output beyond which eight bits are rounded to nearest: moments would take 75 MB."""
 
@@ -95,14 +97,15 @@ _ROUNDING = 1e-6
 def _mean(moments: Moments, layer: _GptqLayer) -> npt.NDArray[np.float64]:
     """Return the mean of the channels that a layer reads, (C,)."""
     first = moments[layer.source, 0]
-    means: npt.NDArray[np.float64] = first[-1, :-1] / first[-1, -1]
+    means: npt.NDArray[np.float64] = first[-1, :-1] / max(first[-1, -1], 1)
     return means if layer.steps is None else means / layer.steps
 
 
 def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArray[np.float64]:
     """Return Σ x xᵀ of the neighbourhoods x that a layer multiplies, (K, C, K, C).
 
-    Zeros where x is the same throughout but for rounding, such as the style of one recording.
+    Zeros where x is the same throughout but for rounding, such as the style of one recording, and
+    where there was none.
     The diagonal is raised by its mean times the number of inputs for each frame. Codes of few
     frames would fit these, and keep other texts worse than codes rounded to nearest do: in the text
     encoders of two trained voices (joe, libritts; 0.7 frames for an input) durations then differ by
@@ -121,7 +124,7 @@ def _products(taken: Moments, layer: _GptqLayer, *, centred: bool) -> npt.NDArra
     whole = np.diagonal(taken[layer.source, 0])[:-1] / steps**2
     least, each = _ROUNDING * whole.sum(), np.arange(channels)
     energy = moments[0, each, 0, each].sum()
-    if energy < 10 * least:
+    if energy <= 10 * least:
         return np.zeros_like(moments)
     frames = taken[layer.source, 0][-1, -1]
     for tap in range(taps):
@@ -140,8 +143,8 @@ def choose_codes(
     """Return the codes that GPTQ chooses for each decision; None where it chooses none.
 
     Left to rounding are operators that are no product of frames with one matrix: several
-    groups, two axes, tables, recurrent ones, and transposed convolutions that are no convolution
-    into phases.
+    groups, two axes, tables, recurrent ones, transposed convolutions that are no convolution into
+    phases, and products along the time of what a convolution reads.
 
     Args:
         graph: In FP32, as it will be converted.
@@ -176,6 +179,9 @@ def _layer(
     if graph.constant(node.input[0]) is not None or len(graph.readers(decision.tensor)) > 1:
         return None
     if node.op_type in {"MatMul", "Gemm"} and not attribute(node, "transA", 0):
+        # Moments of a tensor are along one axis.
+        if any(reader.op_type in _ALONG_TIME for reader in graph.readers(node.input[0])):
+            return None
         weight = np.moveaxis(graph.value(decision.tensor), decision.axis, 0)
         layer = _GptqLayer(decision, node.input[0], weight[:, :, None])
     else:
