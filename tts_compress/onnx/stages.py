@@ -231,7 +231,7 @@ def arithmetic(field: Field, node: onnx.NodeProto) -> float:
         return values
     if node.op_type == "ConvTranspose":
         return float(prod(field.shape(node.input[0])) * prod(weight) / weight[0])
-    return values * prod(weight) / weight[-1 if "MatMul" in node.op_type else 0]
+    return values * (weight[-2] if "MatMul" in node.op_type else prod(weight[1:]))
 
 
 def _choose(field: Field, costs: Sequence[float]) -> list[int]:
