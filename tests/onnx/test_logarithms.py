@@ -81,7 +81,7 @@ def test_layers_before_a_logarithm_are_found_through_each_other(*, turned: bool)
     [
         ([("Exp", "h", "e"), ("Add", "e one", "x")], 0),  # softplus
         ([("Softmax", "h", "x")], 0),
-        ([("Relu", "h", "x")], 1),
+        ([("Relu", "h", "x"), ("Log", "mask", "of_an_input")], 1),
         ([("Greater", "h one", "is_loud"), ("Where", "is_loud h one", "x")], 1),
         ([("Sigmoid", "h", "s"), ("Mul", "h s", "x")], 0),  # a gate
         ([("Mul", "h mask", "x")], 1),

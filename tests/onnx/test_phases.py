@@ -52,7 +52,9 @@ def _source(*, predicted: bool = True) -> onnx.ModelProto:
 
 
 def test_phases_reach_from_sines_over_sums_to_layers() -> None:
-    assert phase_outputs(Graph(_source())) == {"phase", "summed", "turns"}
+    model = _source()
+    model.graph.node.append(make_node("Sin", "f0", "of_an_input"))
+    assert phase_outputs(Graph(model)) == {"phase", "summed", "turns"}
 
 
 def _angle() -> onnx.ModelProto:

@@ -72,7 +72,7 @@ class _Flow:
         outputs = dict.fromkeys(filter(None, node.output), node)
         self.makers |= outputs
         positions = _LENGTHS.get(node.op_type, ())
-        lengths = [name for i, name in enumerate(node.input) if name and i in positions]
+        lengths = [name for i, name in enumerate(node.input) if i in positions]
         if lengths:
             self.regulators.append((node, lengths))
         if inner := bodies(node):
@@ -80,8 +80,8 @@ class _Flow:
             return
         read = [] if node.op_type in {"Shape", "Size"} else [name for name in node.input if name]
         kept = [] if _is_rounding(node) else [name for name in read if name not in lengths]
-        self.values |= dict.fromkeys(outputs, read)
-        self.sound |= dict.fromkeys(outputs, kept)
+        for name in outputs:
+            self._link(name, read, kept)
 
     def _add_bodies(self, node: onnx.NodeProto, inner: list[onnx.GraphProto]) -> None:
         """Connect the inputs and outputs of branches and bodies."""
@@ -101,7 +101,13 @@ class _Flow:
                 else:
                     links[value.name] = [*inputs, *end]
         for name, sources in links.items():
-            self.values[name] = self.sound[name] = [tensor for tensor in sources if tensor]
+            computed = [tensor for tensor in sources if tensor]
+            self._link(name, computed, computed)
+
+    def _link(self, name: str, read: Iterable[str], kept: Iterable[str]) -> None:
+        """Let a tensor depend on others; two branches may have one name for their tensors."""
+        self.values.setdefault(name, []).extend(read)
+        self.sound.setdefault(name, []).extend(kept)
 
     def behind(self, tensors: Iterable[str], *, near: bool = False) -> set[str]:
         """Return tensors and those they depend on by value; with `near`, none behind a layer."""
@@ -129,8 +135,6 @@ def duration_outputs(model: onnx.ModelProto, ends: Collection[str] = frozenset()
     """
     flow = _Flow.of(model.graph)
     lengths, regulated = _find_lengths(flow, ends)
-    if not lengths:
-        return frozenset()
     # A graph may also return what it predicted; that is not sound.
     outputs = [value.name for value in model.graph.output if value.name not in ends]
     sounds = [name for name in outputs if ends or not regulated.isdisjoint(flow.behind([name]))]
