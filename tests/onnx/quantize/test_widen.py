@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import Values, make_body, make_model, make_node
+from tests.graphs import Values, make_body, make_model, make_node, run_model
 from tests.measures import snr_db
 from tts_compress.errors import QuantizationError
 from tts_compress.onnx.graph import copy_model
+from tts_compress.onnx.nodes import copy_attributes
 from tts_compress.onnx.quantize.convert import Conversion, convert, convertible_graph
 from tts_compress.onnx.quantize.decisions import decide
 from tts_compress.onnx.quantize.prepare import widen_halves
@@ -101,11 +102,44 @@ def test_functions_are_widened_too() -> None:
     weights = {"w": np.eye(8, dtype=np.float16)}
     inputs: Values = {"x": (half, [1, 8])}
     model = make_model(nodes, inputs, {"y": (half, None)}, weights, domains=["own"])
-    opsets = [onnx.helper.make_opsetid("", 15)]
-    model.functions.append(onnx.helper.make_function("own", "Square", ["a"], ["b"], casts, opsets))
+    opsets = [helper.make_opsetid("", 15)]
+    model.functions.append(helper.make_function("own", "Square", ["a"], ["b"], casts, opsets))
     graph = convertible_graph(model, "qdq", batch_one=False).model
     (y,) = open_session(graph, "test").run(None, {"x": np.full((1, 8), 3, np.float16)})
     assert y.tolist() == [[12.0] * 8]
+
+
+def test_a_list_that_a_loop_fills_is_widened() -> None:
+    """So torch exports frames that are repeated; the runtime refused a list of another type."""
+    half, weights = TensorProto.FLOAT16, {"w": np.eye(8, dtype=np.float16), "two": np.array(2)}
+    added = [make_node("Identity", "on", "goes_on"), make_node("SequenceInsert", "s h", "longer")]
+    types: Values = {"i": (TensorProto.INT64, []), "on": (TensorProto.BOOL, [])}
+    body = make_body(added, types, {"goes_on": (TensorProto.BOOL, [])})
+    filled = helper.make_sequence_type_proto(helper.make_tensor_type_proto(half, None))
+    body.input.append(helper.make_value_info("s", filled))
+    body.output.append(helper.make_value_info("longer", filled))
+    nodes = [
+        make_node("MatMul", "x w", "h"),
+        make_node("SequenceEmpty", "", "empty", dtype=half),
+        make_node("Loop", "two - empty", "all", body=body),
+        make_node("ConcatFromSequence", "all", "y", axis=0),
+    ]
+    model = widen_halves(make_model(nodes, {"x": (half, [1, 8])}, {"y": (half, None)}, weights))
+    (y,) = run_model(model, {"x": np.full((1, 8), 3, np.float16)})
+    assert y.tolist() == [[3.0] * 8] * 2
+
+
+def test_other_types_and_numbers_stay() -> None:
+    """The type has the number 10, which a diagonal has, too."""
+    half = TensorProto.FLOAT16
+    nodes = [
+        make_node("Cast", "x", "n", to=TensorProto.INT64),
+        make_node("EyeLike", "n", "y", k=half, dtype=half),
+    ]
+    inputs: Values = {"x": (half, [16, 16])}
+    model = make_model(nodes, inputs, {"y": (half, None)}, {"w": np.eye(8, dtype=np.float16)})
+    _, cast, eye, _ = map(copy_attributes, widen_halves(model).graph.node)
+    assert (cast["to"], eye) == (TensorProto.INT64, {"k": half, "dtype": TensorProto.FLOAT})
 
 
 def test_graph_in_full_precision_stays_as_it_is() -> None:

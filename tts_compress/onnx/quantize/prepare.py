@@ -74,10 +74,12 @@ def _widen(model_graph: onnx.GraphProto) -> None:
             _widen_tensor(tensor)
         del graph.value_info[:]
         for value in (*graph.input, *graph.output):
-            if value.type.tensor_type.elem_type == _HALF:
-                value.type.tensor_type.elem_type = _FULL
+            several = value.type.HasField("sequence_type")
+            kind = value.type.sequence_type.elem_type if several else value.type
+            if kind.tensor_type.elem_type == _HALF:
+                kind.tensor_type.elem_type = _FULL
         for entry in (entry for node in graph.node for entry in node.attribute):
-            if entry.name in _TYPES and entry.type == onnx.AttributeProto.INT and entry.i == _HALF:
+            if entry.name in _TYPES and entry.i == _HALF:
                 entry.i = _FULL
             for tensor in (entry.t, *entry.tensors):
                 _widen_tensor(tensor)
