@@ -173,12 +173,15 @@ def test_audio_is_made_in_blocks(outputs: int) -> None:
     _check(model, integer, at_least=33)
 
 
-def _grouped(outputs: int, taps: int, stride: int, dilation: int = 1) -> onnx.ModelProto:
+def _grouped(
+    outputs: int, taps: int, stride: int, dilation: int = 1, cut: int = 0
+) -> onnx.ModelProto:
     reach = dilation * (taps - 1)
+    pads = [reach // 2, -(-reach // 2) - cut]
     nodes = [
         make_node("ConvTranspose", "x up", "h", strides=[stride], pads=[0, 0]),
         make_node("LeakyRelu", "h", "a", alpha=0.01),
-        make_node("Conv", "a w b", "y", pads=[reach // 2, -(-reach // 2)], dilations=[dilation]),
+        make_node("Conv", "a w b", "y", pads=pads, dilations=[dilation]),
     ]
     shapes = {"up": (8, 8, stride), "w": (outputs, 8, taps), "b": (outputs,)}
     return _model(nodes, shapes)
@@ -202,16 +205,24 @@ def test_groups_of_samples_give_the_same_numbers(
 
 
 @pytest.mark.parametrize(
-    ("outputs", "stride", "dilation", "columns"),
-    [(16, 3, 1, 16), (16, 2, 1, 2 * 16), (16, 4, 3, 16), (20, 4, 1, 20), (8, 1, 1, 0)],
-    ids=["odd-length", "pairs", "dilated", "wide", "narrow-odd-length"],
+    ("outputs", "stride", "dilation", "cut", "columns"),
+    [
+        (16, 3, 1, 0, 16),
+        (16, 2, 1, 0, 2 * 16),
+        (16, 4, 3, 0, 16),
+        (20, 4, 1, 0, 20),
+        (8, 1, 1, 0, 0),
+        (2, 8, 2, 0, 0),
+        (20, 4, 1, 2, 0),
+    ],
+    ids=["odd-length", "pairs", "dilated", "wide", "narrow-odd-length", "narrow-dilated", "cut"],
 )
 def test_only_what_can_be_grouped_is(
-    outputs: int, stride: int, dilation: int, columns: int
+    outputs: int, stride: int, dilation: int, cut: int, columns: int
 ) -> None:
-    integer = _integer(_grouped(outputs, 7, stride, dilation), "h", "y")
+    integer = _integer(_grouped(outputs, 7, stride, dilation, cut), "h", "y")
     assert _columns(integer) == columns
-    assert run_model(integer, _signal(5))[0].shape == (2, outputs, 5 * stride)
+    assert run_model(integer, _signal(5))[0].shape == (2, outputs, 5 * stride - cut)
 
 
 def _columns(model: onnx.ModelProto) -> int:

@@ -36,7 +36,7 @@ def samples_at_once(graph: Graph, node: onnx.NodeProto, multiple: int) -> int:
         node: A convolution that has an integer form.
         multiple: A number that is known to divide the input's length.
     """
-    plain = read_convolution(graph, node) if node.op_type == "Conv" else None
+    plain = read_convolution(graph, node)
     if plain is None or not plain.keeps_length:
         return 0
     dilation, (outputs, _, kernel_size) = plain.dilation, plain.weight.shape

@@ -146,8 +146,9 @@ def separate_weights(graph: Graph, decisions: Sequence[Decision]) -> list[Decisi
             number = several.index(form)
             copy = f"{tensor}.{number}"
             names[tensor] = graph.share_constant(copy, graph.value(tensor)) if number else tensor
-        for position, tensor in enumerate(node.input if node else ()):
-            if node and names.get(tensor, tensor) != tensor:
+        assert node is not None
+        for position, tensor in enumerate(node.input):
+            if tensor in names:
                 graph.replace_input(node, position, names[tensor])
         separate.append(decision.renamed(names))
     return separate
@@ -273,7 +274,7 @@ def observed_tensors(model: onnx.ModelProto, decisions: Sequence[Decision]) -> l
     weights = {tensor.name for tensor in model.graph.initializer}
     observed: dict[str, None] = {}
     for node in model.graph.node:
-        if node.output and node.output[0] in chosen:
+        if node.output[0] in chosen:
             tensors = _activation_inputs(node, chosen[node.output[0]])
             tensors += [] if node.op_type in PASSING else node.output
             observed |= dict.fromkeys(name for name in tensors if name not in weights)
@@ -289,7 +290,7 @@ def quantize_statically(
 ) -> None:
     """Put quantize-dequantize pairs around the operators that static decisions name."""
     chosen, narrow = _static(decisions), levels == LEVELS
-    nodes = [node for node in graph.nodes if node.output and node.output[0] in chosen]
+    nodes = [node for node in graph.nodes if node.output[0] in chosen]
     makers = {name: node for node in nodes for name in node.output}
     limits = dict(ranges) if narrow else _wide_ranges(graph, nodes, chosen, ranges)
     code_of = {t: Affine.spanning(*r, single=True, levels=levels) for t, r in limits.items()}
@@ -401,7 +402,7 @@ def quantize_dynamically(graph: Graph, decisions: Iterable[Decision], codes: Wei
     unsigned bytes are added in 32 bits everywhere, so only the signed ones are kept from overflow.
     """
     chosen = {d.output: d for d in decisions if d.activations == Activations.DYNAMIC}
-    for node in [node for node in graph.nodes if node.output and node.output[0] in chosen]:
+    for node in [node for node in graph.nodes if node.output[0] in chosen]:
         decision = chosen[node.output[0]]
         graph.remove(node)
         _FORMS[decision.operator](graph, node, decision, codes)

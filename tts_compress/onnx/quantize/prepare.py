@@ -156,7 +156,7 @@ def _state_arguments(graph: onnx.GraphProto) -> None:
     for node in graph.node:
         while node.input and not node.input[-1]:
             del node.input[-1]
-        if node.output and not node.output[0]:
+        if not node.output[0]:
             node.output[0] = f"{next(filter(None, node.output))}.first"
 
 
