@@ -10,7 +10,7 @@ from onnx import helper
 
 from tests.graphs import make_body, make_node
 from tts_compress.errors import QuantizationError
-from tts_compress.onnx.nodes import bodies, sort_nodes
+from tts_compress.onnx.nodes import attribute, bodies, rename_read, sort_nodes, tensors_read
 
 
 def _is_ordered(nodes: Sequence[onnx.NodeProto]) -> bool:
@@ -57,3 +57,19 @@ def test_every_operator_that_can_hold_graphs_is_looked_into() -> None:
     for domain, name in holding | {("ai.onnx", "If"), ("com.microsoft", "BeamSearch")}:
         assert bodies(make_node(name, "x", "y", domain=domain, decoder=body)) == [body]
     assert bodies(make_node("Neg", "x", "y")) == []
+
+
+def test_tensors_of_a_body_keep_their_names() -> None:
+    """The runtime lets a body have an input of the name that a tensor around it has."""
+    body = make_body([make_node("Add", "h c", "end")], {"h": None}, {"end": None})
+    loop = make_node("Loop", "n - h", "y", body=body)
+    rename_read(loop, {"h": "new", "c": "other"})
+    (inner,) = bodies(loop)
+    assert list(inner.node[0].input) == ["h", "other"]
+    assert tensors_read(loop) == {"n", "new", "other"}
+
+
+def test_attributes_are_texts_and_tuples() -> None:
+    node = make_node("Conv", "x w", "y", auto_pad="NOTSET", pads=[1, 2])
+    assert attribute(node, "auto_pad", "") == "NOTSET"
+    assert attribute(node, "pads", ()) == (1, 2)

@@ -117,7 +117,7 @@ def ancestors(makers: Mapping[str, onnx.NodeProto], tensors: Iterable[str]) -> l
 
 def sort_nodes(nodes: list[onnx.NodeProto]) -> list[onnx.NodeProto]:
     """Return the operators, each after those whose results it reads, else in their order."""
-    producer = {name: index for index, node in enumerate(nodes) for name in node.output if name}
+    producer = {name: index for index, node in enumerate(nodes) for name in node.output}
     sorter = TopologicalSorter(
         {
             i: [producer[n] for n in tensors_read(node) if n in producer]

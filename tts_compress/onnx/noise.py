@@ -87,8 +87,6 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     draws = _read_draws(fed.graph) if any(map(_draws, nested_nodes(fed.graph.node))) else []
     for draw in draws:
         _check(draw)
-    if not draws:
-        return fed
     elements = _element_types(fed, [draw.node for draw in draws])
     readers: dict[int, list[onnx.NodeProto]] = {}
     written, constants = Graph(onnx.ModelProto()), dict[tuple[str, bytes], str]()
@@ -240,9 +238,8 @@ def _flat(noise: Tensor, size: Tensor, counters: Sequence[Tensor]) -> Tensor:
     """Return `size` of the values that are fed, repeated if these are fewer."""
     available = noise.apply("Shape")  # OpenVINO knows no Size
     start, end = noise.of([0]), size
-    for number, counter in enumerate(counters):
-        step = counter.apply("Reshape", [1])
-        start = start * [_ROWS] + step if number else step
+    for counter in counters:
+        start = start * [_ROWS] + counter.apply("Reshape", [1])
     if counters:
         start = (start * size).apply("Mod", available)
         end = start + size
