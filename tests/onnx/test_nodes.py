@@ -72,4 +72,4 @@ def test_tensors_of_a_body_keep_their_names() -> None:
 def test_attributes_are_texts_and_tuples() -> None:
     node = make_node("Conv", "x w", "y", auto_pad="NOTSET", pads=[1, 2])
     assert attribute(node, "auto_pad", "") == "NOTSET"
-    assert attribute(node, "pads", ()) == (1, 2)
+    assert attribute(node, "pads", (0, 0)) == (1, 2)
