@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from tts_compress.audio import Audio, read_wav
-from tts_compress.numerics.pitch import track_pitch
+from tts_compress.numerics.pitch import LEAST_FRAMES, pitch_changes, track_pitch
 from tts_compress.numerics.spectra import log_mel, window_length
 
 
@@ -81,6 +81,22 @@ def test_voicing_changes_where_the_voice_does() -> None:
     changes = (np.flatnonzero(np.diff(found[2:-3].astype(int))) + 3) * 256 + 512
     assert len(changes) == 2
     assert changes / rate == pytest.approx([0.5, 1.0], abs=0.03)
+
+
+def test_a_change_of_pitch_is_that_of_moments_with_a_voice_in_both() -> None:
+    """One voice pauses after half a second, the other after three quarters, to its end."""
+    pauses = {150.0: slice(8_000, 13_000), 150.0 * 2 ** (1 / 12): slice(12_000, 16_000)}
+    before, after = (_voice(np.full(16_000, hertz), 16_000) for hertz in pauses)
+    for audio, pause in zip((before, after), pauses.values(), strict=True):
+        audio.samples[pause] = 0.0
+    moments = np.linspace(0.1, 0.9, 80)
+    cents, seconds = pitch_changes(before, after, np.stack([moments, moments], 1))
+    assert 30 < len(cents) < 50
+    assert seconds.max() < 0.55
+    np.testing.assert_allclose(cents, 100.0, atol=20.0)
+    for count in (LEAST_FRAMES - 1, LEAST_FRAMES):
+        few = pitch_changes(before, after, np.full((count, 2), 0.3))
+        assert [len(values) for values in few] == 2 * [0 if count < LEAST_FRAMES else count]
 
 
 @pytest.mark.parametrize("length", [0, 1, 300, 1024, 5000])

@@ -175,7 +175,9 @@ def test_a_table_of_three_axes_is_no_convolution() -> None:
     model.graph.node.extend(
         [
             make_node("Gather", "table third", "row", "/net/table/Gather"),
-            make_node("Add", "y row", "z", "/net/Add"),
+            make_node("Add", "y row", "sum", "/net/Add"),
+            make_node("Softmax", "y", "shares", "/net/Softmax", axis=2),  # of time, not of height
+            make_node("Add", "sum shares", "z", "/net/Add_1"),
         ]
     )
     model.graph.output[0].name = "z"
