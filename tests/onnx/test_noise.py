@@ -270,8 +270,15 @@ def test_dropout_that_a_constant_keeps_from_training_is_not_random() -> None:
     """Exports that keep training's operators were refused as random; other zeros stay."""
     nodes = [make_node("Dropout", "x ratio never", "d"), make_node("Where", "never d zero", "y")]
     weights = {"ratio": np.array(0.5), "never": np.array(False), "zero": np.array(0.0)}
-    fed = feed_noise(make_model(nodes, {"x": [2]}, {"y": None}, weights))
-    assert [len(node.input) for node in fed.graph.node] == [2, 3]
+    model = make_model(nodes, {"x": [2]}, {"y": None}, weights)
+    assert [len(node.input) for node in feed_noise(model).graph.node] == [2, 3]
+    held = make_node("Constant", "", "never", value=numpy_helper.from_array(np.array(False)))
+    opsets, inputs = [helper.make_opsetid("", 15)], ["x", "ratio"]
+    function = helper.make_function("own", "Drop", inputs, ["d"], [held, nodes[0]], opsets)
+    model.functions.append(function)
+    model.graph.node[0].CopyFrom(make_node("Drop", "x ratio", "d", domain="own"))
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    assert [len(node.input) for node in feed_noise(model).graph.node] == [0, 2, 3]
 
 
 def test_noise_in_a_scan_is_refused_by_name() -> None:

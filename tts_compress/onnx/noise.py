@@ -81,9 +81,9 @@ def feed_noise(model: onnx.ModelProto) -> onnx.ModelProto:
     the same ones.
     """
     fed = copy_model(model)
-    _state_training(fed)
     if any(_draws(node) for function in fed.functions for node in nested_nodes(function.node)):
         fed = inline_functions(fed)
+    _state_training(fed)
     draws = _read_draws(fed.graph) if any(map(_draws, nested_nodes(fed.graph.node))) else []
     for draw in draws:
         _check(draw)
