@@ -8,13 +8,13 @@ import onnx
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from tests.graphs import make_body, make_model, make_node, run_model
+from tests.graphs import make_body, make_model, make_node, operators_of, run_model
 from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
 from tts_compress.errors import QuantizationError
 from tts_compress.numerics.ranges import Range, choose_range
-from tts_compress.onnx.graph import Graph, copy_model
+from tts_compress.onnx.graph import Graph, copy_model, element_types
 from tts_compress.onnx.quantize import operators
 from tts_compress.onnx.quantize.collect import collect
 from tts_compress.onnx.quantize.convert import Conversion, convert, count_fused, count_operators
@@ -266,6 +266,33 @@ def test_an_epsilon_stays_one_in_half_precision(decided: Decided, chain: onnx.Mo
     converted = _finish(graph, decisions, {})
     assert count_operators(converted)["MatMul float16/float16"] == 1
     assert np.isfinite(_run(converted, np.zeros((1, 8, 4), np.float32))).all()
+
+
+def test_half_precision_ends_at_modules_and_components_that_stay(decided: Decided) -> None:
+    """A layer that is halved is so in a module with others that stay, too."""
+    nodes = [
+        make_node("Conv", "x w", "a", "/net/a/Conv"),
+        make_node("Tanh", "a", "b", "/net/a/Tanh"),
+        make_node("Conv", "b w", "c", "/net/mixed/Conv"),
+        make_node("MatMul", "c v", "d", "/net/mixed/MatMul"),
+        make_node("Sigmoid", "d", "e", "/net/mixed/Sigmoid"),
+        make_node("Mul", "e b", "f", "/net/Mul"),
+        make_node("Cast", "f", "g", "/net/Cast", to=onnx.TensorProto.INT32),
+        make_node("Concat", "g g", "h", "/net/Concat", axis=1),
+        make_node("Tanh", "f", "i", "/other/Tanh"),
+    ]
+    weights = {"w": np.ones((8, 8, 1)) / 8, "v": np.ones((9, 9)) / 9}
+    whole = (onnx.TensorProto.INT32, None)
+    model = make_model(nodes, {"x": [1, 8, 9]}, {"i": None, "h": whole}, weights)
+    rule = {"weights": "float16", "activations": "float16", "operators": ("Conv",)}
+    converted = _finish(*decided(rule, model=model), {})
+    types = element_types(onnx.shape_inference.infer_shapes(converted).graph)
+    halves = (n for n in converted.graph.node if types[n.output[0]] == onnx.TensorProto.FLOAT16)
+    layers = {"/net/a/Conv", "/net/a/Tanh", "/net/mixed/Conv", "/net/Mul"}
+    assert {node.name for node in halves if node.op_type != "Cast"} == layers
+    # The input and `e` are narrowed, `c` and `f` widened; one was there.
+    assert operators_of(converted).count("Cast") == 5
+    assert snr_db(*(_run(m, np.ones((1, 8, 9), np.float32)) for m in (model, converted))) > 55
 
 
 def test_input_graph_is_not_changed(decided: Decided, signal: Any) -> None:
