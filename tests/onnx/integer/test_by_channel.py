@@ -22,6 +22,7 @@ from tts_compress.onnx.quantize.convert import (
     with_chosen_codes,
 )
 from tts_compress.onnx.quantize.prepare import open_optimized
+from tts_compress.onnx.weight_codes import WholeCodes
 from tts_compress.progress import Silent
 
 _LOUDNESS = np.logspace(-2, 0, 18).astype(np.float32)
@@ -110,6 +111,23 @@ def _scales(rows: Any) -> Any:
     flat = rows.swapaxes(1, 2).reshape(len(rows), -1)
     sums = np.abs(flat[:, ::2] + flat[:, 1::2]).max(1)
     return np.maximum(np.abs(flat).max(1) / 127, sums / 127.999)
+
+
+def test_codes_are_chosen_as_if_all_channels_had_steps_of_one() -> None:
+    """The steps go into the weight; the same network, scaled, has the same codes."""
+    conversion = with_chosen_codes(_conversion("Conv", "inputs", "net.layer"), _CALLS, Silent())
+    steps, scaled = conversion.by_channel["x"].scales[:, None], _network("Conv")
+    weight = scaled.graph.initializer[0]
+    values = numpy_helper.to_array(weight) * steps
+    weight.CopyFrom(numpy_helper.from_array(values, weight.name))
+    calls = make_calls(lambda seed: {"x": _signal(seed) / steps})
+    recipe = make_recipe({"match": "net.layer", "activations": "static"}, format="qoperator")
+    whole = with_chosen_codes(prepared(scaled, recipe, calls), calls, Silent())
+    one, other = (made.chosen["c"] for made in (conversion, whole))
+    assert isinstance(one, WholeCodes)
+    assert isinstance(other, WholeCodes)
+    assert np.mean(one.codes != other.codes) < 0.02
+    np.testing.assert_allclose(one.shift, other.shift, atol=0.02 * np.abs(other.shift).max())
 
 
 @pytest.mark.parametrize("batch", [1, 2])

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.graphs import make_model, make_node
+from tests.graphs import make_model, make_node, run_model
 from tests.measures import snr_db
 from tests.onnx.conversion import make_calls, prepared
 from tests.rules import make_recipe
@@ -143,6 +143,60 @@ def test_moments_are_taken_once(network: onnx.ModelProto) -> None:
         assert isinstance(codes, WholeCodes)
         assert isinstance(again, WholeCodes)
         np.testing.assert_array_equal(codes.codes, again.codes)
+
+
+def _one_layer(
+    shape: tuple[int, ...],
+    calls: Calls,
+    weights: Weights = Weights.INT8,
+    *,
+    has_bias: bool = False,
+    dilation: int = 1,
+) -> Conversion:
+    """Return the conversion of a convolution by itself, with its codes chosen."""
+    random = np.random.default_rng(2)
+    tensors = {"w": random.normal(0, 0.2, shape)}
+    tensors |= {"b": random.normal(size=shape[0])} if has_bias else {}
+    inputs = " ".join(["x", *tensors])
+    nodes = [make_node("Conv", inputs, "y", "/net/layer/Conv", dilations=[dilation])]
+    model = make_model(nodes, {"x": [1, 17, "t"]}, {"y": None}, tensors)
+    recipe = make_recipe({"algorithm": "gptq"}, calibration=Calibration())
+    conversion = prepared(model, recipe, calls)
+    decisions = tuple(replace(d, weights=weights) for d in conversion.decisions)
+    return with_chosen_codes(replace(conversion, decisions=decisions), calls, Silent())
+
+
+def _differing(*conversions: Conversion) -> float:
+    """Return the share of codes in which two conversions differ."""
+    first, second = (conversion.chosen["y"].codes for conversion in conversions)
+    return float(np.mean(first != second))
+
+
+def test_taps_that_are_apart_are_chosen_by_frames_that_are() -> None:
+    """Of frames that come twice in a row a dilated one reads what a plain one does in two calls."""
+    repeated = make_calls(lambda seed: {"x": _signal(seed).repeat(2, 2)})
+    twice = make_calls(lambda seed: {"x": _signal(seed // 2)}, 16)
+    dilated, plain = (
+        _one_layer((24, 17, 3), c, dilation=n) for c, n in ((repeated, 2), (twice, 1))
+    )
+    assert _differing(dilated, plain) < 0.02
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_only_a_bias_makes_up_for_a_mean(*, has_bias: bool) -> None:
+    louder = make_calls(lambda seed: {"x": _signal(seed) + 5})
+    both = (_one_layer((24, 17, 3), calls, has_bias=has_bias) for calls in (_CALLS, louder))
+    assert (_differing(*both) < 0.02) == has_bias
+
+
+@pytest.mark.parametrize(("outputs", "chosen"), [(2, {"y"}), (3, set())])
+def test_an_odd_number_of_twelve_bits_is_rounded_to_sixteen(outputs: int, chosen: set[str]) -> None:
+    conversion = _one_layer((outputs, 17, 3), _CALLS, Weights.INT12)
+    assert conversion.chosen.keys() == chosen
+    before, after = (
+        run_model(m, {"x": _signal(50)}) for m in (conversion.graph, convert(conversion))
+    )
+    assert snr_db(before[0], after[0]) > 55
 
 
 def test_neighbours_stay_within_16_bits(network: onnx.ModelProto) -> None:

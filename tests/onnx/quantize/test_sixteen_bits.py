@@ -80,7 +80,7 @@ def _vocoder() -> onnx.ModelProto:
         make_node("Conv", "cut last", "post", "/last/Conv"),
         make_node("Tanh", "post", "y"),
     ]
-    places = {"begin": np.array([1]), "end": np.array([-1]), "axis": np.array([2])}
+    places = {"begin": np.array([1]), "end": np.array([2**31]), "axis": np.array([2])}
     places["amounts"] = np.array([0, 0, 2, 0, 0, 2])
     # Beyond anything else: the codes of what is padded have to reach it.
     weights |= {"three": np.array(3.0), "filling": np.array(-5.0)}

@@ -164,8 +164,8 @@ def choose_codes(
 def is_asked(decision: Decision) -> bool:
     """Return True if GPTQ is to choose the codes of an operator's weight where it can."""
     in_four = decision.weights == Weights.INT4 and decision.algorithm == Algorithm.GPTQ
-    # Of 12 bits, weights that are no pairs of pairs are stored in 16.
-    in_twelve = decision.weights == Weights.INT12 and decision.parameters % 4 == 0
+    # Of 12 bits, weights that are no pairs are stored in 16.
+    in_twelve = decision.weights == Weights.INT12 and decision.parameters % 2 == 0
     is_whole = decision.weights == Weights.INT8 or in_twelve
     return decision.weight is not None and (in_four or is_whole)
 
