@@ -1,6 +1,5 @@
 """A bare graph that speaks as Kokoro does: LSTMs, predicted durations, noise, a melody."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from tts_compress.compression import compress
 from tts_compress.inspection.components import inspect_model
 from tts_compress.models import open_model
 from tts_compress.onnx.noise import draw_noise, feed_noise
-from tts_compress.onnx.precision import duration_outputs
 from tts_compress.onnx.session import open_session
 from tts_compress.recipes.formats import find_scheme
 from tts_compress.recipes.recipe import find_recipe, schemes_of
@@ -129,26 +127,3 @@ def test_original_says_what_decides_durations(speaker: Path) -> None:
     assert set(found["properties"]["durations"].split(", ")) == _DECIDING
     (lstm,) = (part for part in found["components"] if part["name"] == "duration_lstm")
     assert lstm["parameters"] == 2 * 4 * 64 * (128 + 64)
-
-
-def test_vocoder_decides_no_durations() -> None:
-    """Its lengths come from its input's shape, its phase is no length."""
-
-    class Vocoder(torch.nn.Module):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            super().__init__()
-            self.pitch = torch.nn.Conv1d(8, 1, 3, padding=1)
-            self.last = torch.nn.Conv1d(8, 1, 3, padding=1)
-
-        def forward(self, mel: Any) -> Any:
-            """Return audio (B, 1, T) of mel (B, 8, T)."""
-            melody = self.pitch(mel)
-            phase = torch.cumsum(melody - torch.floor(melody), 2)
-            time = torch.arange(mel.shape[2]).float()
-            return self.last(mel) + torch.sin(phase * time)
-
-    held = io.BytesIO()
-    axes = {"mel": {2: "T"}}
-    names: dict[str, Any] = {"input_names": ["mel"], "dynamic_axes": axes, "dynamo": False}
-    torch.onnx.export(Vocoder(), (torch.zeros(1, 8, 20),), held, **names)
-    assert not duration_outputs(onnx.load_from_string(held.getvalue()))

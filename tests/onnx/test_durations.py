@@ -46,7 +46,6 @@ _CASES: dict[str, tuple[Sequence[onnx.NodeProto], str]] = {
         [_ENCODED, make_node("MatMul", "h w", "d"), *_WHOLE[1:], make_node("Expand", "h n", "y")],
         "d c n",
     ),
-    "frames cut": ([*_WHOLE, _ENCODED, make_node("Slice", "h zero n - one", "y")], "d c n"),
     "a loop's rounds": ([*_WHOLE, _ENCODED, _loop("n", "h", "y", "x")], "d c n"),
     "a shape alone": (
         [*_PREDICTED, make_node("Shape", "c", "n"), make_node("Expand", "x n", "y")],
@@ -76,6 +75,15 @@ _CASES: dict[str, tuple[Sequence[onnx.NodeProto], str]] = {
         ],
         "",
     ),
+    "parts of turns": (
+        [
+            make_node("MatMul", "x w", "m"),
+            make_node("Floor", "m", "f"),
+            make_node("Sub", "m f", "part"),
+            make_node("CumSum", "part zero", "y"),
+        ],
+        "",
+    ),
     "branches": (
         [
             *(make_node("MatMul", f"x {w}", a) for w, a in (("w", "a"), ("v", "b"))),
@@ -97,7 +105,7 @@ _CASES: dict[str, tuple[Sequence[onnx.NodeProto], str]] = {
 
 
 def _model(nodes: Sequence[onnx.NodeProto], *outputs: str) -> onnx.ModelProto:
-    weights = {"w": np.ones((4, 4)), "v": np.ones((4, 4)), "zero": np.array(0), "one": np.array(1)}
+    weights = {"w": np.ones((4, 4)), "v": np.ones((4, 4)), "zero": np.array(0)}
     inputs: Any = {"x": [4, 4], "stated": _COUNT, "yes": _FLAG}
     return make_model(nodes, inputs, dict.fromkeys(outputs), weights)
 

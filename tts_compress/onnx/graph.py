@@ -258,7 +258,7 @@ class Graph:
 
     def sweep(self) -> None:
         """Take out nodes that no graph output depends on: they no longer count as readers."""
-        makers = {name: node for node in self._present() for name in node.output if name}
+        makers = {name: node for node in self._present() for name in node.output}
         live = {id(node) for node in ancestors(makers, self.outputs)}
         for node in self._present():
             if id(node) not in live:

@@ -147,7 +147,7 @@ def _read_draws(graph: onnx.GraphProto) -> list[_Draw]:
     """Return the random operators that an output depends on; runtimes leave out the others."""
     draws, read = [], dict[int, onnx.NodeProto]()  # which keeps the operators, and so their ids
     for part, around in nested_graphs(graph):
-        makers = {name: node for node in part.node for name in node.output if name}
+        makers = {name: node for node in part.node for name in node.output}
         outputs = [value.name for value in part.output]
         read |= {id(node): node for node in ancestors(makers, outputs)}
         draws += [
