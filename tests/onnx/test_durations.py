@@ -11,7 +11,8 @@ from onnx import TensorProto
 from tests.graphs import make_body, make_model, make_node
 from tts_compress.onnx.precision import duration_outputs, length_outputs, rounded_durations
 
-_FLAG, _COUNT = (TensorProto.BOOL, []), (TensorProto.INT64, [])
+_FLAG: Any = (TensorProto.BOOL, [])
+_COUNT: Any = (TensorProto.INT64, [])
 _PREDICTED = [make_node("MatMul", "x w", "d"), make_node("Ceil", "d", "c")]
 _WHOLE = [*_PREDICTED, make_node("Cast", "c", "n", to=TensorProto.INT64)]
 _ENCODED = make_node("MatMul", "x v", "h")
@@ -30,7 +31,7 @@ def _loop(count: str, carried: str, output: str, read: str) -> onnx.NodeProto:
         make_node("Add", "before carried", "after"),
         make_node("Neg", read, "carry"),
     ]
-    inputs: Any = {"i": _COUNT, "on": _FLAG, "before": None, "carried": None}
+    inputs = {"i": _COUNT, "on": _FLAG, "before": None, "carried": None}
     body = make_body(nodes, inputs, {"goes_on": _FLAG, "after": None, "carry": None})
     return make_node("Loop", f"{count} - {carried} {carried}", f"{output} -", body=body)
 
@@ -106,7 +107,7 @@ _CASES: dict[str, tuple[Sequence[onnx.NodeProto], str]] = {
 
 def _model(nodes: Sequence[onnx.NodeProto], *outputs: str) -> onnx.ModelProto:
     weights = {"w": np.ones((4, 4)), "v": np.ones((4, 4)), "zero": np.array(0)}
-    inputs: Any = {"x": [4, 4], "stated": _COUNT, "yes": _FLAG}
+    inputs = {"x": [4, 4], "stated": _COUNT, "yes": _FLAG}
     return make_model(nodes, inputs, dict.fromkeys(outputs), weights)
 
 

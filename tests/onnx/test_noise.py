@@ -185,7 +185,8 @@ def test_each_iteration_of_a_loop_reads_on() -> None:
 
 
 def test_a_loop_within_a_loop_reads_apart_in_each_iteration_of_both() -> None:
-    whole, logical = (TensorProto.INT64, []), (TensorProto.BOOL, [])
+    whole: Any = (TensorProto.INT64, [])
+    logical: Any = (TensorProto.BOOL, [])
     nodes = [
         make_node("Identity", "more", "on"),
         make_node("RandomNormalLike", "part", "noise"),

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tests.graphs import make_model, make_node
+from tts_compress.onnx.session import Feeds
 from tts_compress.onnx.stages import cut_graph
 
 
@@ -22,5 +23,5 @@ def test_each_head_of_an_attention_multiplies_its_own_channels() -> None:
     weights = {"heads": np.array([0, 0, 8, 4]), "channels": np.array([0, 32, -1])}
     weights["w"] = np.ones((48, 32, 7))
     model = make_model(nodes, {"x": [1, "T", 32]}, {"y": [1, 48, "T"]}, weights)
-    calls = [{"x": np.ones((1, length, 32), np.float32)} for length in (24, 36)]
+    calls: list[Feeds] = [{"x": np.ones((1, length, 32), np.float32)} for length in (24, 36)]
     assert cut_graph(model, calls, ["y"], "a test").share > 0.8

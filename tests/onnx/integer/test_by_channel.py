@@ -126,6 +126,8 @@ def test_codes_are_chosen_as_if_all_channels_had_steps_of_one() -> None:
     one, other = (made.chosen["c"] for made in (conversion, whole))
     assert isinstance(one, WholeCodes)
     assert isinstance(other, WholeCodes)
+    assert one.shift is not None
+    assert other.shift is not None
     assert np.mean(one.codes != other.codes) < 0.02
     np.testing.assert_allclose(one.shift, other.shift, atol=0.02 * np.abs(other.shift).max())
 

@@ -264,6 +264,7 @@ def test_an_input_that_hardly_varies_leaves_little_to_choose_by(spread: float, s
     recipe = make_recipe(rule, calibration=Calibration())
     chosen = with_chosen_codes(prepared(network, recipe, calls), calls, Silent()).chosen["y"]
     assert isinstance(chosen, WholeCodes)
+    assert chosen.shift is not None
     assert np.isfinite(chosen.shift).all()
     nearest = np.rint(weight / chosen.scales[:, None, None])
     differing = np.asarray(chosen.codes).reshape(nearest.shape) != nearest

@@ -132,7 +132,7 @@ def test_activations_that_are_not_finite_are_refused_by_name(
     """The root of −1 is NaN; it has to be found wherever it is, sampled or not."""
     values = np.ones(200_000, np.float32)
     values[place] = value
-    calls = [{"x": values.reshape(1, 2, -1)}]
+    calls: list[Feeds] = [{"x": values.reshape(1, 2, -1)}]
     for whole, by_channel in ([["middle"], []], [[], ["middle"]]):
         with pytest.raises(QuantizationError, match=r"tensor 'middle'.*not finite"):
             collect(graph, whole, by_channel, calls)

@@ -60,8 +60,7 @@ def halve(
     phases = phase_outputs(graph)
     exact = duration_outputs(graph.finish(), lengths) | phases | logarithm_outputs(graph)
     # Only the phase part of a module such as an STFT must stay in FP32.
-    others = (d for d in decisions if d.output not in phases)
-    kept = {d.module for d in others if d.activations != Activations.FLOAT16}
+    kept = {d.module for d in decisions if d.output not in phases.union(halved)}
     region = [
         node
         for node in graph.nodes
@@ -132,7 +131,7 @@ def separate_weights(graph: Graph, decisions: Sequence[Decision]) -> list[Decisi
 
     Operators that share a weight may have their outputs along different axes of it.
     """
-    forms: dict[str, list[object]] = {}
+    forms: dict[str, dict[object, int]] = {}
     separate = []
     for decision in decisions:
         form = (decision.axis, decision.weights, decision.activations, decision.group_size)
@@ -140,10 +139,8 @@ def separate_weights(graph: Graph, decisions: Sequence[Decision]) -> list[Decisi
         # Half precision is the same along every axis.
         has_form = decision.weight and decision.activations != Activations.FLOAT16
         for tensor in decision.tensors if has_form else ():
-            several = forms.setdefault(tensor, [form])
-            if form not in several:
-                several.append(form)
-            number = several.index(form)
+            several = forms.setdefault(tensor, {})
+            number = several.setdefault(form, len(several))
             copy = f"{tensor}.{number}"
             names[tensor] = graph.share_constant(copy, graph.value(tensor)) if number else tensor
         assert node is not None
@@ -477,9 +474,7 @@ def _recurrence(graph: Graph, node: onnx.NodeProto, decision: Decision, _: Weigh
         rounded += graph.share_constants(tensor, scale=scales, zero=zeros)
     graph.require_opset(CONTRIB, 1)
     attributes = {name: value for name, value in copy_attributes(node).items() if name != "layout"}
-    name = node.name or node.output[0]
-    inputs, outputs = [*inputs, *rounded], list(node.output)
-    graph.add(INTEGER_LSTM, inputs, outputs, name, domain=CONTRIB, **attributes)
+    graph.add(INTEGER_LSTM, inputs + rounded, node.output, node.name, domain=CONTRIB, **attributes)
 
 
 def _rounded_input(graph: Graph, tensor: str) -> tuple[str, str, str]:
