@@ -159,7 +159,7 @@ def _one_layer(
     tensors |= {"b": random.normal(size=shape[0])} if has_bias else {}
     inputs = " ".join(["x", *tensors])
     nodes = [make_node("Conv", inputs, "y", "/net/layer/Conv", dilations=[dilation])]
-    model = make_model(nodes, {"x": [1, 17, "t"]}, {"y": None}, tensors)
+    model = make_model(nodes, {"x": ["n", shape[1], "t"]}, {"y": None}, tensors)
     recipe = make_recipe({"algorithm": "gptq"}, calibration=Calibration())
     conversion = prepared(model, recipe, calls)
     decisions = tuple(replace(d, weights=weights) for d in conversion.decisions)
@@ -252,17 +252,12 @@ def test_an_input_that_hardly_varies_leaves_little_to_choose_by(spread: float, s
 
     Of a layer that no call reached, all codes were zero, and the bias NaN.
     """
-    generator = np.random.default_rng(0)
-    weight = generator.normal(0, 0.2, (12, 300, 1))
-    tensors = {"first": weight, "first.bias": generator.normal(size=12)}
-    node = make_node("Conv", "x first first.bias", "y", "/net/first/Conv")
-    network = make_model([node], {"x": ["n", 300, 400]}, {"y": ["n", 12, 400]}, tensors)
-    style = generator.normal(0, 3, (1, 300, 1)).astype(np.float32).repeat(400, 2)[:size]
+    style = np.random.default_rng(0).normal(0, 3, (1, 300, 1)).astype(np.float32)
+    style = style.repeat(400, 2)[:size]
     noise = [spread * np.random.default_rng(call).normal(size=style.shape) for call in range(8)]
     calls = make_calls(lambda call: {"x": style + noise[call].astype(np.float32)})
-    rule = {"activations": "none", "algorithm": "gptq"}
-    recipe = make_recipe(rule, calibration=Calibration())
-    chosen = with_chosen_codes(prepared(network, recipe, calls), calls, Silent()).chosen["y"]
+    conversion = _one_layer((12, 300, 1), calls, has_bias=True)
+    chosen, weight = conversion.chosen["y"], Graph(conversion.graph).value("w")
     assert isinstance(chosen, WholeCodes)
     assert chosen.shift is not None
     assert np.isfinite(chosen.shift).all()
@@ -280,20 +275,12 @@ def test_few_frames_are_not_fitted() -> None:
         values = mixing @ draw.normal(size=(8, 18)) + 3 * draw.normal(size=(64, 18))
         return {"x": np.maximum(values, 0)[None].astype(np.float32)}
 
-    weight = np.random.default_rng(2).normal(0, 0.2, (48, 64, 3))
-    node = make_node("Conv", "x first", "y", "/net/first/Conv")
-    network = make_model([node], {"x": [1, 64, "t"]}, {"y": [1, 48, "t2"]}, {"first": weight})
-    rule = {"activations": "none", "algorithm": "gptq"}
-    calls = make_calls(call)
-    conversion = prepared(network, make_recipe(rule, calibration=Calibration()), calls)
+    conversion = _one_layer((48, 64, 3), make_calls(call))
     other = [call(seed) for seed in range(100, 200)]
+    rounded = replace(conversion, chosen={})
     wanted, nearest, chosen = (
         np.stack([open_session(model, "test").run(None, feeds)[0] for feeds in other])
-        for model in (
-            network,
-            convert(conversion),
-            convert(with_chosen_codes(conversion, calls, Silent())),
-        )
+        for model in (conversion.graph, convert(rounded), convert(conversion))
     )
     assert snr_db(wanted, chosen) > snr_db(wanted, nearest)
 

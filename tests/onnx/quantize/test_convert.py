@@ -174,11 +174,6 @@ def test_any_runtime_computes_the_same(decided: Decided, signal: Any, way: str) 
     assert snr_db(wanted, _run(converted, signal)) > 38
 
 
-def test_static_convolutions_are_really_fused(decided: Decided, signal: Any) -> None:
-    graph, decisions = decided({"activations": "static", "operators": ("Conv",)}, {})
-    assert count_fused(_convert(graph, decisions, signal)) == 2
-
-
 def test_operator_that_gives_fp32_to_the_caller_is_left_to_the_next_rule(decided: Decided) -> None:
     """The last product's result is not rounded, so it stays out of the integer pattern."""
     _, decisions = decided({"activations": "static", "operators": ("Conv", "MatMul")}, {})
