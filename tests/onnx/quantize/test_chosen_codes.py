@@ -38,6 +38,7 @@ _CASES: dict[str, tuple[str, str, set[str]]] = {
     "dynamic": ("dynamic", "qdq", {"a", "c", "y"}),
     "portable": ("static", "qdq", {"a", "c"}),
     "integers": ("static", "qoperator", {"a", "c", "d"}),
+    "sixteen bits": ("static", "qdq16", {"a", "c"}),
 }
 """Activations, form, and the operators whose weights are rounded."""
 
@@ -205,7 +206,8 @@ def test_neighbours_stay_within_16_bits(network: onnx.ModelProto) -> None:
     graph = Graph(network)
     heavy = np.abs(generator.normal(0, 0.2, _WEIGHTS["first"])).astype(np.float32)
     graph.initializers["first"].CopyFrom(numpy_helper.from_array(heavy, "first"))
-    for case, multiplied in (("integers", True), ("portable", True), ("weight-only", False)):
+    for case in ("integers", "portable", "weight-only", "sixteen bits"):
+        multiplied = case in {"integers", "portable"}
         found = _conversion(network, case).chosen["a"]
         assert isinstance(found, WholeCodes)
         sums = np.abs(neighbour_sums(found.codes.astype(int))).max()
