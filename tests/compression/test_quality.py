@@ -125,6 +125,13 @@ def test_a_budget_that_other_kinds_left_unused_does_not_shrink() -> None:
     assert next_budget([broken, (0.1, 0.4)], 0.64) == pytest.approx(0.03**0.5)  # between
 
 
+def test_a_choice_that_broke_a_bound_is_not_made_again() -> None:
+    """Where chance let more energy pass, half-way between both would be more than was used."""
+    tried = [(0.3, 0.5), (0.6, 1.4), (0.42, 0.52), (0.38, 1.41)]
+    assert next_budget(tried, 0.5) < 0.38
+    assert next_budget(tried[:3], 0.5) == pytest.approx((0.42 * 0.6) ** 0.5)
+
+
 def test_what_moves_lengths_is_never_selected() -> None:
     options = {"a": [Option((), (np.inf, np.inf), 1.0), _EXACT]}
     assert select(options, (100.0, 100.0))["a"] == _EXACT

@@ -16,6 +16,9 @@ from tts_compress.recipes.recipe import Rule
 AIM = 0.8
 """Share of a bound that a choice aims at."""
 
+_LESS = 0.95
+"""Most of the energy of a choice that broke a bound that the next may use."""
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -44,11 +47,13 @@ def next_budget(shares: Sequence[tuple[float, float]], last: float) -> float:
     """
     kept = max((budget for budget, share in shares if share < AIM), default=0.0)
     broken = min((budget for budget, share in shares if share >= AIM), default=inf)
-    if kept and broken < inf:
-        return sqrt(kept * broken)  # half-way in decibels
     used, share = shares[-1]
     reached = used * min(16.0, max(1 / 16, (AIM / max(share, 1e-3)) ** 2))
-    return reached if broken < inf else max(reached, last)
+    if broken == inf:
+        return max(reached, last)
+    budget = sqrt(kept * broken) if kept else reached  # half-way in decibels
+    # A worst moment follows energies by chance: other choices are to come where one broke a bound.
+    return min(budget, _LESS * used) if share > 1 else budget
 
 
 def select(
