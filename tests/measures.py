@@ -17,8 +17,9 @@ TIMED = {metric.name for metric in find_metrics() if metric.group == "cost"} - {
 
 def snr_db(signal: Any, other: Any) -> float:
     """Return the ratio of a signal to its difference from another, in dB."""
-    error = float(np.square(np.subtract(signal, other, dtype=np.float64)).mean())
-    return float(10 * np.log10(np.square(signal, dtype=np.float64).mean() / max(error, 1e-30)))
+    before, after = np.asarray(signal, np.float64), np.asarray(other, np.float64)
+    error = np.square(before - after).mean()
+    return float(10 * np.log10(np.square(before).mean() / max(error, 1e-30)))
 
 
 _PEAK = """
