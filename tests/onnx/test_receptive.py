@@ -1,5 +1,6 @@
 """Windows of operators, against what really changes in an output when an input is changed."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,8 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests.graphs import make_model, make_node
+from tests.measures import graph_bytes
+from tts_compress.onnx import receptive
 from tts_compress.onnx.graph import Graph
 from tts_compress.onnx.receptive import observe_shapes, walk
 from tts_compress.onnx.session import open_session
@@ -165,3 +168,22 @@ def test_a_product_whose_input_is_rounded_by_its_own_range_ends_the_walk() -> No
     assert (
         "is not local" in walk(Graph(model), observe_shapes(model, calls, "a product"), ["y"]).end
     )
+
+
+def test_shapes_are_observed_without_keeping_the_tensors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forty tensors of 4 MB, all of which were kept, in a process of its own."""
+    saved = tmp_path / "watched.onnx"
+
+    def opened(model: onnx.ModelProto, spec: str, **options: Any) -> Any:
+        onnx.save(model, saved)
+        return open_session(model, spec, **options)
+
+    monkeypatch.setattr(receptive, "open_session", opened)
+    nodes = [make_node("Sin", f"x{n}", f"x{n + 1}") for n in range(40)]
+    model = make_model(nodes, {"x0": ["n"]}, {"x40": ["n"]})
+    calls: Any = [{"x0": np.zeros(size, np.float32)} for size in (4, 6)]
+    assert observe_shapes(model, calls, "m")["x40"] == ((4,), (6,))
+    np.savez(tmp_path / "feeds.npz", x0=np.zeros(1_000_000, np.float32))
+    assert graph_bytes(saved, tmp_path / "feeds.npz") < 60e6

@@ -88,6 +88,8 @@ def observe_shapes(model: onnx.ModelProto, calls: Sequence[Feeds], spec: str) ->
     makers = (n for n in model.graph.node if not bodies(n) and not _UNSHAPED.search(n.op_type))
     names = [value.name for value in model.graph.input]
     names += [name for node in makers for name in node.output if name]
+    # The runtime begins with the last output: each tensor is freed before the next is made.
+    names.reverse()
     sizes = [f"tts_compress.shape.{number}" for number in range(len(names))]
     pairs = zip(names, sizes, strict=True)
     watched.graph.node.extend(helper.make_node("Shape", [n], [s], s) for n, s in pairs)
