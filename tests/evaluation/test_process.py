@@ -145,12 +145,15 @@ def test_a_file_is_cold_only_when_none_of_its_pages_are_cached(tmp_path: Path) -
     assert program._leave_cache([path])
 
 
-def test_stages_beside_a_voice_are_of_what_it_is_opened_from(tmp_path: Path) -> None:
-    (tmp_path / "stream").mkdir()
-    voice, stage = tmp_path / "voice.onnx", tmp_path / "stream" / "stage1.onnx"
+@pytest.mark.parametrize("name", ["voice.onnx", "graphs/voice.onnx"])
+def test_stages_beside_a_voice_are_of_what_it_is_opened_from(tmp_path: Path, name: str) -> None:
+    """Its contract lies beside the stages where its graphs have a folder of their own."""
+    voice, stage = tmp_path / name, tmp_path / "stream" / "stage1.onnx"
     for path in (voice, stage, tmp_path / "other.onnx"):
+        path.parent.mkdir(exist_ok=True)
         path.touch()
-    files = SimpleNamespace(files=lambda: ModelFiles(weights=(voice,)))
+    stated = ModelFiles(weights=(voice,), settings=(tmp_path / "contract.toml",))
+    files = SimpleNamespace(files=lambda: stated)
     assert program._files(cast("Any", files)) == [voice, stage]
 
 

@@ -173,9 +173,9 @@ class _ModelHost:
 
 def _files(model: TTSModel) -> list[Path]:
     """Return the files that a model is opened from: its weights, or the stages beside them."""
-    weights = model.files().weights
-    stages = {path.parent / Path(STREAM_NAME).parent for path in weights}
-    return [*weights, *(path for folder in sorted(stages) for path in folder.glob("*"))]
+    files, stages = model.files(), Path(STREAM_NAME).parent
+    weights, folders = files.weights, {p.parent / stages for p in (*files.weights, *files.settings)}
+    return [*weights, *(path for folder in sorted(folders) for path in folder.glob("*"))]
 
 
 def _leave_cache(paths: Iterable[Path]) -> bool:

@@ -156,6 +156,8 @@ class OnnxVoice(OnnxModel):
                 for chunk in self._streamer.speak(feeds, playing_until=until):
                     until = max(until, perf_counter()) + chunk.duration_s
                     yield replace(chunk, samples=chunk.samples * np.float32(call.gain))
+        if not until:  # speech ended before it began
+            yield Audio(samples=np.zeros(0, np.float32), sample_rate=self.sample_rate)
 
     def _calls(self, text: str, seed: int | None, speaker: str | None = None) -> Iterator[Call]:
         return self.caller.calls(text, seed, speaker or self.speaker, self.prompt or Prompt())
@@ -243,7 +245,7 @@ class OnnxVoice(OnnxModel):
     def _open_stages(self, threads: int | None) -> Streamer | None:
         """Open the stages beside the voice's files, with fed noise where no threads are stated."""
         name, part = [*self.parts.items()][-1]
-        path = self.parts[""].path.parent / STREAM_NAME
+        path = self._found.folders[-1] / STREAM_NAME
         if self.parts[name].held is not None or not path.is_file():
             return None
         return open_stages(part, self.sample_rate, path, threads, self.sessions.open)

@@ -178,6 +178,31 @@ def test_a_voice_with_two_vocoders_or_none_is_told_to_choose(
         load(f"contract:{path}")
 
 
+@pytest.mark.parametrize("axis", [2, -2])
+def test_an_axis_of_what_no_round_returned_has_no_length(tmp_path: Path, axis: int) -> None:
+    """In the first round it was 8 along -2, and an error along 2."""
+    nodes = [make_node("Cast", "count", "audio", to=1), make_node("Cast", "ids", "id", to=1)]
+    nodes += [make_node("Reshape", "id one", "step"), make_node("Concat", "past step", "z", axis=2)]
+    kind = TensorProto.INT64
+    model = make_model(
+        nodes,
+        {"ids": (kind, [1, "T"]), "count": (kind, [1]), "past": [1, 1, "P", 1]},
+        {"audio": None, "z": None},
+        {"one": np.ones(4, np.int64)},
+    )
+    onnx.save(model, tmp_path / "a.onnx")
+    (tmp_path / "contract.toml").write_text(
+        'version = 1\nname = "cached"\nsample_rate = 16000\nloop = "speech"\n'
+        f'until.speech.longest = 3\nsize.past = {{ output = "z", axis = {axis} }}\n'
+        'tokens.source = "ids"\ninput.ids.role = "tokens"\n'
+        'input.count = { role = "lengths", size = "past" }\n'
+        'input.past = { role = "state", output = "z" }\n',
+        encoding="utf-8",
+    )
+    voice: Any = load(tmp_path / "a.onnx")
+    assert voice.synthesize("ids: 5", seed=None).samples.tolist() == [0, 1, 2]
+
+
 def test_what_is_filled_up_has_a_bound(tmp_path: Path) -> None:
     """A size that a graph returns decides how much memory is taken."""
     nodes = [make_node("Cast", "ids", "real", to=1), make_node("Mul", "real row", "wide")]

@@ -37,6 +37,7 @@ from tts_compress.models.base import LanguageModel as Language
 from tts_compress.models.base import LatentModel, Prompt, Speaking
 from tts_compress.models.contract.sampling import draw_tokens
 from tts_compress.models.contract.schema import Sample
+from tts_compress.models.streaming import joined
 
 torch = pytest.importorskip("torch")
 
@@ -116,6 +117,7 @@ def test_speech_can_end_before_it_begins(tokens: Any, copied: Callable[..., Path
     first = tokens.generate_tokens(TEXT, seed=None).ids[1, 0]
     voice: Any = load(copied("tokens", "token = 63", f"token = {first}"))
     assert not voice.synthesize(TEXT, seed=None).samples.size
+    assert repr(joined(voice.stream(TEXT, seed=None))) == "Audio(0.00 s, 16000 Hz)"
     assert voice.generate_tokens(TEXT, seed=None).chosen.tolist() == [[False]]
 
 

@@ -1,5 +1,6 @@
 """Voices that speak chunk by chunk say what the whole says, and those that cannot are named."""
 
+import shutil
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from tts_compress.compression import compress
 from tts_compress.errors import ModelError
 from tts_compress.export.stream import export_stream
 from tts_compress.models import load
-from tts_compress.models.streaming import Pace, chunk_ends
+from tts_compress.models.streaming import Pace, StreamRuntime, chunk_ends
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
 _PLAYER = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
@@ -147,6 +148,20 @@ def test_sines_of_any_length_are_those_of_the_whole(
         for plan in ((1,), (7, 64)):
             stitched = _stitched(voice, text, plan, monkeypatch, seed=length)
             assert np.array_equal(stitched, whole), (length, plan)
+
+
+def test_stages_are_played_beside_a_folder_of_graphs(
+    make_matcha: Callable[..., Path], tmp_path: Path
+) -> None:
+    """They were looked for in that folder, and the whole graph was played instead."""
+    graph = make_matcha()
+    folder = tmp_path / "voice" / "graphs"
+    shutil.copytree(graph.parent, folder)
+    stated = 'version = 1\nbase = "matcha"\nfolder = "graphs"\n'
+    (folder.parent / "contract.toml").write_text(stated, encoding="utf-8")
+    export_stream(load(f"contract:{folder / graph.name}"), tmp_path / "out")
+    voice: Any = load(f"contract:{tmp_path / 'out' / 'graphs' / graph.name}")
+    assert isinstance(voice.open_runtime(threads=1), StreamRuntime)
 
 
 def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[..., Path]) -> None:

@@ -377,7 +377,7 @@ def _size_of(name: str, size: Size, values: Made) -> int:
     """
     if size.axis is not None:
         with model_errors(f"size '{name}' is that of an axis which '{size.output}' lacks"):
-            return size.plus + int(np.shape(values.get(size.output, ((),) * 8))[size.axis])
+            return size.plus + int(np.shape(values.get(size.output, np.empty((0,) * 8)))[size.axis])
     if size.output not in values:
         raise ModelError(
             f"size '{name}' follows from '{size.output}', which no graph before returns"
