@@ -96,7 +96,7 @@ def test_kittentts_speaks_an_artifact_as_we_do(
 def test_sherpa_onnx_speaks_melo_as_we_do(make_melo: Callable[..., Path], tmp_path: Path) -> None:
     voice, path = _artifact(make_melo(), "int8-dynamic", tmp_path)
     speech = _sherpa(path, lexicon=str(path.with_name("lexicon.txt")))
-    for text in ("hello", "Hello world hello"):
+    for text in ("hello", "Hello world hello", "hello-world"):
         theirs = speech.generate(text)
         spoken = voice.synthesize(text, seed=None)
         assert theirs.sample_rate == voice.sample_rate == 44100

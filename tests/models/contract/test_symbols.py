@@ -39,6 +39,16 @@ def test_names_of_languages_stand_around_texts_that_have_symbols() -> None:
     assert [*spell_characters("b", ids, around=around)] == []
 
 
+def test_what_a_lexicon_leaves_to_symbols(tmp_path: Path) -> None:
+    """Words ran together, those with a hyphen were silent, and digits that are symbols lost."""
+    (tmp_path / "tokens.txt").write_text("h 1\no 2\n  3\n\u00a0 4\n5 5\n, 6\n- 7\n", "utf-8")
+    (tmp_path / "lexicon.txt").write_text("ho h o\noh o 5\nho-oh o\n", encoding="utf-8")
+    tokens = Tokens(source="lexicon", vocabulary="tokens.txt", lexicon="lexicon.txt")
+    [symbols] = Speller(tokens, None, (tmp_path,), None).calls("Ho,\n oh x Oh-ho ho-oh ")
+    assert symbols.ids == (1, 2, 6, 3, 2, 5, 3, 2, 5, 7, 1, 2, 3, 2)
+    assert {*symbols.tones} == {0}
+
+
 def test_a_damaged_model_of_pieces_is_refused(tmp_path: Path) -> None:
     """Its ids are those of the package, in tests of Pocket-TTS' graphs."""
     pytest.importorskip("sentencepiece")

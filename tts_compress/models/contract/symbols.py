@@ -103,15 +103,20 @@ _Words: TypeAlias = Mapping[str, tuple[tuple[int, int], ...]]
 def _spell_words(text: str, words: _Words) -> Iterator[Symbols]:
     """Yield the ids of a lexicon's words; of writing without spaces the longest ones there are.
 
-    Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does.
+    Words and marks that are neither in the file nor symbols are left out, as sherpa-onnx does. A
+    space is spelled as the vocabulary has it.
     """
-    spelled = (pair for word in _WORD.findall(text.lower()) for pair in _ids_of_word(word, words))
+    spelled = list[tuple[int, int]]()
+    for part in text.lower().split():
+        pairs = [pair for word in _WORD.findall(part) for pair in _ids_of_word(word, words)]
+        spelled += [*(words.get(" ", ()) if spelled and pairs else ()), *pairs]
     yield _symbols(spelled, len(text))
 
 
 def _ids_of_word(word: str, words: _Words) -> Iterator[tuple[int, int]]:
     if word in words or word.isascii():
-        yield from words.get(word, ())
+        for part in [word] if word in words else re.split("(-)", word):
+            yield from words.get(part, ())
         return
     start = 0
     while start < len(word):
@@ -244,7 +249,7 @@ def read_vocabulary(path: Path) -> dict[str, int]:
         parts = _SYMBOL.fullmatch(line)
         if parts is None:
             raise ModelError(f"'{path}', line {number}: {line[:40]!r} is no 'symbol id'")
-        vocabulary[(parts[1] or "").strip() or " "] = int(parts[2])
+        vocabulary[(parts[1] or "").strip(" \t") or " "] = int(parts[2])
     return vocabulary
 
 
@@ -259,10 +264,11 @@ def read_lexicon(
     for number, line in enumerate(_lines(path), 1):
         word, *symbols = line.split()
         half = len(symbols) // 2
-        ids, tones = symbols, ["0"] * len(symbols)
+        ids, tones, last = symbols, ["0"] * len(symbols), symbols[half:]
         # Symbols, then as many tones: digits are tones where they are no symbols.
-        if len(symbols) == 2 * half and half and all(map(_DIGITS.fullmatch, symbols[half:])):
-            ids, tones = symbols[:half], symbols[half:]
+        is_toned = len(symbols) == 2 * half and not {*last} <= vocabulary.keys()
+        if is_toned and all(map(_DIGITS.fullmatch, last)):
+            ids, tones = symbols[:half], last
         if missing := [symbol for symbol in ids if symbol not in vocabulary]:
             raise ModelError(
                 f"'{path}', line {number}: symbol {missing[0]!r:.40} of {word!r:.40} has no id"
