@@ -25,7 +25,7 @@ from tts_compress.models.files import (
     read_header,
 )
 from tts_compress.models.onnx_model import OnnxModel, Opened
-from tts_compress.models.speakers import find_speaker, speakers_in_turn
+from tts_compress.models.speakers import NO_SPEAKERS, find_speaker, speakers_in_turn
 from tts_compress.models.streaming import (
     Streamer,
     StreamRuntime,
@@ -190,10 +190,11 @@ class OnnxVoice(OnnxModel):
         return graph if len(two) < 2 else in_chunks(graph, two, last.output, last.spec)
 
     def two_calls(self, part: str) -> list[Feeds]:
-        """Return the inputs of a graph in two calls of different lengths."""
+        """Return the inputs of a graph in two calls of different lengths, by its usual speaker."""
+        usual = self._with(speakers=NO_SPEAKERS)  # calibration begins with the first one
         for texts in texts_to_cut_by(self.language):
             with suppress(TextError, MissingExtraError):
-                calls = [next(self.calibration_calls([t], seed=0, part=part)) for t in texts]
+                calls = [next(usual.calibration_calls([t], seed=0, part=part)) for t in texts]
                 if any(calls[0][name].shape != calls[1][name].shape for name in calls[0]):
                     return calls
         raise ModelError(f"'{self.spec}' speaks no text by which it could be cut")

@@ -16,8 +16,9 @@ import pytest
 from tests.models.contract.conftest import build_vocos
 from tts_compress.compression import compress
 from tts_compress.errors import ModelError
-from tts_compress.export.stream import export_stream
+from tts_compress.export.stream import export_stream, stated_inputs
 from tts_compress.models import load
+from tts_compress.models.base import Speaking
 from tts_compress.models.streaming import Pace, StreamRuntime, chunk_ends
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
@@ -178,6 +179,17 @@ def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[...,
     voice: Any = load(path)
     with pytest.raises(ModelError, match="ReduceMean '/g/Mean' takes statistics over time"):
         next(voice.stream("ids: 5 6"))
+
+
+def test_a_player_is_told_the_speaker_who_speaks_here(make_vits: Callable[..., Path]) -> None:
+    """It was the first one, whichever is the voice's default."""
+    path = make_vits(speakers=3)
+    stated = 'version = 1\nbase = "vits"\ninput.sid.value = 2\n'
+    path.with_name("contract.toml").write_text(stated, encoding="utf-8")
+    voice: Any = load(path)
+    for chosen, number in ((voice, 2), (voice.speaking_as(Speaking(speaker=1)), 1)):
+        inputs: Any = stated_inputs(chosen)
+        assert inputs["sid"] == ([number], "int64")
 
 
 def test_a_page_plays_voices_of_one_graph(make_matcha: Callable[..., Path], tmp_path: Path) -> None:
