@@ -226,11 +226,15 @@ class OnnxVoice(OnnxModel):
         if (streaming := self._player(threads)) is not None:
             return streaming
         self.files()  # which a voice in memory has none of
-        opened = {
+        return ContractRuntime(self._with(_opened=self._open_files(self.parts, threads)))
+
+    def _open_files(self, names: Iterable[str], threads: int) -> dict[str, Opened]:
+        """Open graphs' own files."""
+        parts = {name: self.parts[name] for name in names}
+        return {
             name: (self.sessions.open(self.source(name), part.spec, threads=threads), part.returns)
-            for name, part in self.parts.items()
+            for name, part in parts.items()
         }
-        return ContractRuntime(self._with(_opened=opened))
 
     def _run(self, position: int, feeds: Feeds, seed: Seed) -> list[Any]:
         """Run a graph with fed noise; speakers share its session."""
@@ -245,16 +249,18 @@ class OnnxVoice(OnnxModel):
 
     def _open_stages(self, threads: int | None) -> Streamer | None:
         """Open the stages beside the voice's files, with fed noise where no threads are stated."""
-        name, part = [*self.parts.items()][-1]
-        path = self._found.folders[-1] / STREAM_NAME
-        if self.parts[name].held is not None or not path.is_file():
+        part, path = [*self.parts.values()][-1], self._found.folders[-1] / STREAM_NAME
+        if any(each.held is not None for each in self.parts.values()) or not path.is_file():
             return None
         return open_stages(part, self.sample_rate, path, threads, self.sessions.open)
 
     def _player(self, threads: int) -> StreamRuntime | None:
         """Return what plays the stages beside the voice's files; None where there are none."""
         streamer = self._open_stages(threads)
-        return None if streamer is None else StreamRuntime(self._with(_streamer=streamer).stream)
+        if streamer is None:
+            return None
+        opened = self._open_files([*self.parts][:-1], threads)
+        return StreamRuntime(self._with(_streamer=streamer, _opened=opened).stream)
 
     def _open_streamer(self) -> Streamer:
         """Open the last graph in stages, with fed noise."""

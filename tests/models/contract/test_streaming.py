@@ -152,9 +152,9 @@ def test_sines_of_any_length_are_those_of_the_whole(
 
 
 def test_stages_are_played_beside_a_folder_of_graphs(
-    make_matcha: Callable[..., Path], tmp_path: Path
+    make_matcha: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They were looked for in that folder, and the whole graph was played instead."""
+    """They were looked for in that folder; graphs before them had all threads there are."""
     graph = make_matcha()
     folder = tmp_path / "voice" / "graphs"
     shutil.copytree(graph.parent, folder)
@@ -162,7 +162,18 @@ def test_stages_are_played_beside_a_folder_of_graphs(
     (folder.parent / "contract.toml").write_text(stated, encoding="utf-8")
     export_stream(load(f"contract:{folder / graph.name}"), tmp_path / "out")
     voice: Any = load(f"contract:{tmp_path / 'out' / 'graphs' / graph.name}")
-    assert isinstance(voice.open_runtime(threads=1), StreamRuntime)
+    opened, threads = voice.sessions.open, list[Any]()
+
+    def spy(*sources: Any, **options: Any) -> Any:
+        threads.append(options.get("threads"))
+        return opened(*sources, **options)
+
+    monkeypatch.setattr(voice.sessions, "open", spy)
+    runtime = voice.open_runtime(threads=1)
+    assert isinstance(runtime, StreamRuntime)
+    opened_at_once = len(threads)
+    assert runtime.speak("ids: 5 6").samples.size
+    assert threads == [1] * opened_at_once
 
 
 def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[..., Path]) -> None:
