@@ -271,6 +271,28 @@ def test_what_is_read_beside_the_sound_stays_outside() -> None:
         assert np.allclose(before, after, atol=1e-5)
 
 
+@pytest.mark.usefixtures("short")
+def test_operators_keep_their_order() -> None:
+    """A recurrent one whose sequence nobody reads has no name for its first output."""
+    model, calls = _stretched()
+    weight = numpy_helper.from_array(np.full((1, 18, 6), 0.1, np.float32), "gates")
+    model.graph.initializer.append(weight)
+    nodes = []
+    for source, result in (("frames", "half"), ("half", "x")):
+        time, state = f"{source}/time", f"{result}/state"
+        gru = make_node("GRU", f"{time} gates gates", state, hidden_size=6)
+        gru.output[:] = ["", state]
+        nodes += [make_node("Transpose", source, time, perm=[2, 0, 1]), gru]
+        nodes.append(make_node("Transpose", state, f"{result}/turned", perm=[1, 2, 0]))
+        nodes.append(make_node("Mul", f"{source} {result}/turned", result))
+    for node in reversed(nodes):
+        model.graph.node.insert(0, node)
+    model.graph.input[0].name = "frames"
+    looped = in_chunks(model, [{"frames": call["x"]} for call in calls], "audio", "m")
+    assert len(_loops(looped)) == 1
+    onnx.checker.check_model(looped)
+
+
 @pytest.mark.parametrize("broken", ["outputs", "body", "slice"])
 @pytest.mark.usefixtures("short")
 def test_a_loop_of_that_name_that_is_another_stays(broken: str) -> None:

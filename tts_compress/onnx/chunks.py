@@ -259,8 +259,8 @@ def _looped(model: onnx.ModelProto, field: Field, tail: _Tail, output: str) -> o
     nodes = [*outer, *(n for n in inner if shared.intersection(n.output))]
     around = _operators(_AROUND, {"whole": source})
     changed = copy_model(model)
-    order = {node.output[0]: number for number, node in enumerate(model.graph.node)}
-    nodes.sort(key=lambda node: order[node.output[0]])
+    order = {tuple(node.output): number for number, node in enumerate(model.graph.node)}
+    nodes.sort(key=lambda node: order[tuple(node.output)])
     set_nodes(changed.graph, [*nodes, *around, loop])
     kept = [t for t in model.graph.initializer if t.name not in {m.name for m in moved}]
     del changed.graph.initializer[:]

@@ -160,7 +160,8 @@ def test_stages_are_played_beside_a_folder_of_graphs(
     shutil.copytree(graph.parent, folder)
     stated = 'version = 1\nbase = "matcha"\nfolder = "graphs"\n'
     (folder.parent / "contract.toml").write_text(stated, encoding="utf-8")
-    export_stream(load(f"contract:{folder / graph.name}"), tmp_path / "out")
+    original: Any = load(f"contract:{folder / graph.name}")
+    export_stream(original, tmp_path / "out")
     voice: Any = load(f"contract:{tmp_path / 'out' / 'graphs' / graph.name}")
     opened, threads = voice.sessions.open, list[Any]()
 
