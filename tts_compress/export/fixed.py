@@ -24,7 +24,7 @@ import onnx
 from onnx import helper
 
 from tts_compress.errors import ModelError
-from tts_compress.export.stream import beside, is_plain, stated_inputs, write_settings
+from tts_compress.export.stream import NOT_PLAIN, beside, is_plain, stated_inputs, write_settings
 from tts_compress.models.onnx_voice import OnnxVoice
 from tts_compress.models.streaming import prepare_part
 from tts_compress.onnx.graph import Graph, copy_model
@@ -409,7 +409,7 @@ def export_fixed(
         ArtifactError: The directory exists and `force` is not given, or cannot be written.
     """
     if not is_plain(voice):
-        raise ModelError(f"'{voice.spec}' has several graphs, or makes spectra; one is exported")
+        raise ModelError(f"'{voice.spec}' has {NOT_PLAIN}; none of these is exported")
     if not sizes or not all(0 < size <= _MOST for size in sizes):
         raise ModelError(f"sizes are 1 to {_MOST} frames, such as 64,128,256")
     target = Path(directory)

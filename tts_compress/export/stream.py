@@ -25,7 +25,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 from tts_compress.artifact import atomic_directory, sha256_of
 from tts_compress.errors import ModelError
-from tts_compress.models.contract.inputs import StyleInput
+from tts_compress.models.contract.inputs import StyleInput, sizes_read
 from tts_compress.models.contract.styles import counted_by
 from tts_compress.models.files import STREAM_NAME
 from tts_compress.models.onnx_voice import OnnxVoice
@@ -101,8 +101,8 @@ def write_settings(content: Mapping[str, Any], path: Path) -> None:
 def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
     if whole and not is_plain(voice):
         raise ModelError(
-            f"'{voice.spec}' has several graphs, or makes spectra, which the browser's player does "
-            "not play; --stream writes its stages for `tts-compress stream`"
+            f"'{voice.spec}' has {NOT_PLAIN}, which the browser's player does not play; "
+            "--stream writes its stages for `tts-compress stream`"
         )
     try:
         return voice.cut()
@@ -112,9 +112,15 @@ def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
     return StagedGraph(encoder=copy_model(voice.graph()), stages=(), models=(), share=0.0)
 
 
+NOT_PLAIN = "several graphs, spectra for sound, or other inputs as long as the text"
+"""What voices have that are no plain ones."""
+
+
 def is_plain(voice: OnnxVoice) -> bool:
-    """Return True for a voice of one graph that makes samples."""
-    return len(voice.parts) == 1 and voice.parts[""].table.spectrum is None
+    """Return True for a voice of one graph that makes samples of ids, their number, and numbers."""
+    roles = [r for r in voice.parts[""].roles.values() if r.role not in {"tokens", "lengths"}]
+    is_sized = any(size for role in roles for size in sizes_read(role))
+    return len(voice.parts) == 1 and voice.parts[""].table.spectrum is None and not is_sized
 
 
 def _write_styles(voice: OnnxVoice, folder: Path) -> dict[str, Any]:

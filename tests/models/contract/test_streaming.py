@@ -204,9 +204,13 @@ def test_a_player_is_told_the_speaker_who_speaks_here(make_vits: Callable[..., P
         assert inputs["sid"] == ([number], "int64")
 
 
-def test_a_page_plays_voices_of_one_graph(make_matcha: Callable[..., Path], tmp_path: Path) -> None:
-    voice: Any = load(make_matcha())
-    with pytest.raises(ModelError, match="has several graphs, or makes spectra"):
+@pytest.mark.parametrize("name", ["make_matcha", "make_melo"])
+def test_a_page_plays_voices_of_one_graph(
+    request: pytest.FixtureRequest, name: str, tmp_path: Path
+) -> None:
+    """It makes no tones for a text: it gave each those of another one."""
+    voice: Any = load(request.getfixturevalue(name)())
+    with pytest.raises(ModelError, match=r"has several graphs, .*inputs as long as the text, whi"):
         export_stream(voice, tmp_path / "out", whole=True)
     assert not (tmp_path / "out").exists()
 
