@@ -353,7 +353,8 @@ def measure_pace(begin: Callable[[], Flow], frames: int) -> Pace:
         flow, started = begin(), perf_counter()
         flow.until(count)
         spent.append(perf_counter() - started)
-    each = max(0.0, spent[2] - spent[1]) / (3 * frames)
+    more = max(1, min(4 * frames, flow.frames) - frames)  # a short utterance has fewer
+    each = max(0.0, spent[2] - spent[1]) / more
     return Pace(start_s=max(0.0, spent[1] - each * frames), frame_s=each)
 
 

@@ -19,7 +19,7 @@ from tts_compress.errors import ModelError
 from tts_compress.export.stream import export_stream, stated_inputs
 from tts_compress.models import load
 from tts_compress.models.base import Speaking
-from tts_compress.models.streaming import Pace, StreamRuntime, chunk_ends
+from tts_compress.models.streaming import Pace, StreamRuntime, chunk_ends, measure_pace
 
 _TEXT = "The quick brown fox jumps over the lazy dog, and then it runs away over the hills."
 _PLAYER = Path(__file__).parents[3] / "examples" / "stream" / "play.py"
@@ -258,6 +258,18 @@ def test_the_player_s_pace_is_that_of_the_frames_it_computed() -> None:
         done[0] = 0
         assert sum(map(len, player.speak([1]))) == size
         assert player.pace == pytest.approx(2 * frame_s)
+
+
+def test_pace_is_that_of_the_frames_an_utterance_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A short first sentence made the machine seem nine times as fast: later ones broke off."""
+    clock, size = [0.0], 12
+
+    def until(frames: int) -> None:
+        clock[0] += 0.01 * min(frames, size)
+
+    monkeypatch.setattr("tts_compress.models.streaming.perf_counter", lambda: clock[0])
+    flow: Any = SimpleNamespace(frames=size, until=until)
+    assert measure_pace(lambda: flow, 9).seconds(100) == pytest.approx(1.0)
 
 
 @pytest.mark.slow
