@@ -6,8 +6,9 @@ import struct
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -362,14 +363,18 @@ def test_what_is_compressed_in_inference_mode_is_of_use_outside() -> None:
     assert x.grad is not None
 
 
+def _call(layer: Any, x: torch.Tensor, *, other: Any) -> Any:
+    return other(layer(x))
+
+
 class _Listed(nn.Module):
     """Calls layers by attributes that torch does not know as children."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b, self.c = (nn.Linear(64, 64) for _ in range(3))
+        self.a, self.b, self.c, self.d = (nn.Linear(64, 64) for _ in range(4))
         self.order: list[Any] = [self.a, {"b": (SimpleNamespace(layer=self.b),)}]
-        self.last = self.c.forward
+        self.last = partial(_call, self.c.forward, other=self.d)
         self.order.append(self.order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -385,14 +390,31 @@ def test_layers_are_replaced_wherever_they_are_held(tmp_path: Path, scheme: str)
     small: Any = compress(net, scheme)
     path = save_module(small, tmp_path / "net.safetensors")
     loaded: Any = load_module(_Listed(), path)
-    assert not any(type(part) is nn.Linear for part in (small.order[0], loaded.order[0]))
+    held = [
+        part for each in (small, loaded) for part in (each.order[0], each.last.keywords["other"])
+    ]
+    assert not any(type(part) is nn.Linear for part in held)
     with torch.inference_mode():
         expected, found = net(x), small(x)
         assert torch.equal(loaded(x), found)
     assert 0 < (expected - found).norm() / expected.norm() < 0.1
-    assert type(net.order[0]) is nn.Linear
+    assert type(net.order[0]) is type(net.last.keywords["other"]) is nn.Linear
     student: Any = prepare_qat(net, "int8-weight-only").module
     assert student.order[0] is student.a
+
+
+@pytest.mark.parametrize("attribute", ["forward", "project", "bound"])
+@pytest.mark.parametrize("use", [lambda net: compress(net, "int8-dynamic"), prepare_qat])
+def test_functions_that_would_call_the_original_are_refused(attribute: str, use: Any) -> None:
+    """What was said to be compressed ran the original's layers in FP32."""
+    net = _net()
+    original = net.forward if attribute == "forward" else net[0]
+    written: Any = lambda *inputs: original(inputs[-1]) * 2  # noqa: E731
+    setattr(net, attribute, MethodType(written, net) if attribute == "bound" else written)
+    with pytest.raises(QuantizationError, match=f"'{attribute}' of '' .* make it a method"):
+        use(net)
+    setattr(net, attribute, lambda x: x * 2)
+    use(net)
 
 
 @pytest.mark.filterwarnings("ignore:this processor:tts_compress.errors.TTSCompressWarning")

@@ -216,7 +216,7 @@ def test_attention_of_any_kind_computes_the_same(kind: str, scheme: str) -> None
     assert ("hands its weight to a function" in layer.reason) == (kind != "shared")
 
 
-@pytest.mark.parametrize("shape", [(1, 6, 40), (2, 6, 70_000), (3, 5, 7)])
+@pytest.mark.parametrize("shape", [(1, 6, 40), (2, 6, 70_000), (3, 5, 7), (0, 6, 40), (1, 6, 0)])
 @pytest.mark.parametrize("last", [True, False], ids=["channels last", "time last"])
 def test_snake_in_blocks_equals_the_formula(shape: tuple[int, ...], last: bool) -> None:
     torch.manual_seed(0)

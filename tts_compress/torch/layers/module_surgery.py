@@ -14,8 +14,8 @@ import threading
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from functools import wraps
-from types import MethodType, SimpleNamespace
+from functools import partial, wraps
+from types import FunctionType, MethodType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
@@ -59,7 +59,8 @@ def copy_sharing_tensors(
         copied: Returns the tensor that the copy has in place of the original's, once for each.
 
     Raises:
-        QuantizationError: Something that the module holds cannot be copied.
+        QuantizationError: Something that the module holds cannot be copied, or is a function that
+            would go on to call the original.
     """
     memo: dict[int, Any] = {}
     for part in module.modules():
@@ -72,12 +73,30 @@ def copy_sharing_tensors(
             elif isinstance(value, threading.local):
                 memo[id(value)] = value
     try:
-        return copy.deepcopy(module, memo)
+        result = copy.deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:
         raise QuantizationError(
             f"the module cannot be copied ({reason(error)}); take off the attribute that cannot, "
             "such as a lock, a generator or a tensor with gradients in a list"
         ) from error
+    originals = set(module.modules())
+    for name, part in result.named_modules():
+        for attribute, value in vars(part).items():
+            if any(getattr(held, "__self__", held) in originals for held in _enclosed(value)):
+                raise QuantizationError(
+                    f"'{attribute}' of '{name}' ({type(part).__name__}) is a function written "
+                    "inside another one, and would call the original of what it is compressed to; "
+                    "make it a method of the class"
+                )
+    return result
+
+
+def _enclosed(value: Any) -> list[nn.Module | MethodType]:
+    """Return the modules and bound methods that a function has from around it."""
+    function = getattr(value, "__func__", value)  # of what is bound
+    cells = function.__closure__ or () if isinstance(function, FunctionType) else ()
+    held = (cell.cell_contents for cell in cells)
+    return [each for each in held if isinstance(each, nn.Module | MethodType)]
 
 
 def copy_with_state(module: ModuleT, *, learns: bool = True) -> ModuleT:
@@ -166,8 +185,8 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
 def redirect(root: nn.Module) -> None:
     """Let attributes that hold replaced modules, such as a plain list of layers, hold the new ones.
 
-    Works in place, on lists, dictionaries, tuples, namespaces and bound methods. What is no child
-    of a module is called all the same, and would compute with weights that no file holds.
+    Works in place, on lists, dictionaries, tuples, namespaces, bound methods and `partial`. What is
+    no child of a module is called all the same, and would compute with weights that no file holds.
     """
     for module in root.modules():
         held = vars(module)
@@ -185,6 +204,8 @@ def _redirected(value: Any, levels: int = 8) -> Any:
     if isinstance(value, MethodType):
         owner = _redirected(value.__self__, levels - 1)
         return value if owner is value.__self__ else getattr(owner, value.__name__)
+    if isinstance(value, partial):  # it has no other way to be changed
+        value.__setstate__(_redirected(value.__reduce__()[2], levels - 1))
     if isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
         _redirected(getattr(value, "__dict__", {}), levels - 1)
     if not isinstance(value, list | dict | tuple):
@@ -338,7 +359,7 @@ class BlockedSnake(nn.Module):
 
     def forward(self, signal: Tensor) -> Tensor:
         """Return the activation of `[batch, channels, time]`."""
-        if torch.is_grad_enabled() or signal.dim() != 3 or signal.is_cuda:
+        if torch.is_grad_enabled() or signal.dim() != 3 or signal.is_cuda or not signal.numel():
             return signal + torch.sin(self.alpha * signal).square() / (self.alpha + 1e-9)
         plain = plain_view(signal)
         last = plain is not signal  # channels lie last
