@@ -314,6 +314,33 @@ def test_a_layer_alone(tmp_path: Path, layer: nn.Module) -> None:
     assert type(again) is type(small)
 
 
+def test_parts_that_share_memory_are_saved(tmp_path: Path) -> None:
+    """The library refuses to write memory twice, with a traceback."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.LayerNorm(64))
+    net[2].weight = nn.Parameter(net[1].weight.detach())
+    net[1].register_buffer("part", net[1].get_parameter("weight").detach()[8:])
+    small = compress(net, "int8-weight-only")
+    loaded = load_module(copy.deepcopy(net), save_module(small, tmp_path / "net.safetensors"))
+    for name, tensor in small.state_dict().items():
+        assert torch.equal(loaded.state_dict()[name], tensor)
+
+
+def test_a_buffer_that_no_file_holds_needs_values(tmp_path: Path) -> None:
+    """It stayed without memory, and failed when it was first computed with."""
+
+    def build() -> nn.Module:
+        net = nn.Sequential(nn.Linear(64, 64))
+        net.register_buffer("steps", torch.arange(64.0), persistent=False)
+        return net
+
+    path = save_module(compress(build(), "int8"), tmp_path / "net.safetensors")
+    with torch.device("meta"):
+        empty = build()
+    with pytest.raises(ModelError, match=r"buffer 'steps' .*build the module without"):
+        load_module(empty, path)
+    assert torch.equal(load_module(build(), path).get_buffer("steps"), torch.arange(64.0))
+
+
 def test_the_same_module_gives_the_same_bytes(tmp_path: Path) -> None:
     """Safetensors keeps metadata in a hash map, which orders two entries by chance."""
     small = compress(nn.Linear(64, 64), "int8-weight-only")

@@ -99,10 +99,13 @@ def write_root(
         for layer in layers
         if layer.weights in STORED_TYPES and not is_layer(layer.weights, layer.activations)
     }
-    tensors = {}
+    tensors, memory = {}, set()
     for module, name, tensor in _tensors(root):
         kind = halved.get(module) if tensor.is_floating_point() else None
-        tensors[_join(module, name)] = tensor.to(kind or tensor.dtype).cpu().contiguous()
+        values = tensor.to(kind or tensor.dtype).cpu().contiguous()
+        start = values.untyped_storage().data_ptr()  # the library refuses to write one twice
+        tensors[_join(module, name)] = values.clone() if start in memory else values
+        memory.add(start)
     with raising(ArtifactError, f"cannot write '{path}'", package.SafetensorError):
         package.torch.save_file(tensors, path, metadata=dict(metadata or {"format": "pt"}))
     path.chmod(0o644)  # the library makes files that only their owner can read
@@ -217,6 +220,7 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
 
     Raises:
         ArtifactError: The file cannot be read, or holds another module.
+        ModelError: It is no module, or has buffers without values that no file holds.
     """
     if not isinstance(original, nn.Module):
         raise ModelError(
@@ -231,6 +235,11 @@ def load_module(original: nn.Module, path: Path | str) -> nn.Module:
     except (KeyError, TypeError, ValueError) as error:
         raise ArtifactError(f"'{source}' was not written by save_module ({error})") from error
     module = restore_root(original, layers, source).eval()
+    if hollow := [name for name, buffer in module.named_buffers() if buffer.is_meta]:
+        raise ModelError(
+            f"the file holds no values of the buffer '{hollow[0]}' (persistent=False), and there "
+            "are none on the meta device; build the module without torch.device('meta')"
+        )
     return module if manifest is None else with_manifest(module, manifest)
 
 
