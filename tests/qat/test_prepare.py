@@ -197,6 +197,17 @@ def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
     assert torch.equal(other(IDS), student(IDS))
 
 
+def test_an_error_while_observing_leaves_rounding_on(module: Speech) -> None:
+    """What was trained next rounded nothing."""
+    prepared = prepare_qat(module, _recipe())
+    with torch.no_grad():
+        with pytest.raises(QuantizationError, match="never observed"), prepared.observing():
+            pass
+        with pytest.raises(IndexError), prepared.observing():
+            prepared.module(IDS + 40)
+        assert not torch.allclose(prepared.module(IDS), module(IDS), atol=1e-5)
+
+
 def test_damage_is_told_by_layer(module: Speech) -> None:
     student = prepare_qat(module, _recipe()).module
     with torch.no_grad():

@@ -329,6 +329,8 @@ def switch_fake_quant(root: nn.Module, *, on: bool) -> None:
 def observing(root: nn.Module) -> Iterator[None]:
     """Observe ranges below a module in the block, without rounding, and freeze them behind it."""
     switch_fake_quant(root, on=False)
-    yield
-    disable_observer(root)
-    switch_fake_quant(root, on=True)
+    try:
+        yield
+        disable_observer(root)
+    finally:
+        switch_fake_quant(root, on=True)
