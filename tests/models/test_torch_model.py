@@ -20,13 +20,17 @@ from tts_compress.models.torch_model import (
     WEIGHTS,
     Table,
     TorchFamilyModel,
+    find_components,
     find_manifest,
     restore_weights,
 )
 
 torch = pytest.importorskip("torch")
-pytest.importorskip("safetensors")
+safetensors = pytest.importorskip("safetensors.torch")
 
+from tts_compress.progress import Silent  # noqa: E402
+from tts_compress.recipes.recipe import find_recipe  # noqa: E402
+from tts_compress.torch.convert import convert  # noqa: E402
 from tts_compress.torch.layers.checkpoint import write_root  # noqa: E402
 
 if TYPE_CHECKING:
@@ -154,6 +158,23 @@ def manifest() -> Manifest:
         seed=0,
         environment={},
     )
+
+
+@pytest.mark.parametrize("scheme", ["", "int8-weight-only", "bf16"])
+def test_a_weight_that_layers_share_is_counted_once(scheme: str, tmp_path: Path) -> None:
+    """Components were said to have twice the weights that their file holds."""
+    tied = torch.nn.ModuleList([torch.nn.Embedding(64, 32), torch.nn.Linear(32, 64, bias=False)])
+    tied[1].weight = tied[0].weight
+    root, layers = torch.nn.ModuleDict({"tied": tied}), ()
+    if scheme:
+        done = convert(root, find_recipe("module", scheme), None, progress=Silent())
+        root, layers = done.root, done.layers
+    write_root(root, tmp_path / WEIGHTS, layers)
+    held = safetensors.load_file(tmp_path / WEIGHTS)
+    component = find_components(root, {"tied": "head"}, layers)["tied"]
+    assert component.parameters == 64 * 32
+    assert component.size_bytes == sum(tensor.nbytes for tensor in held.values())
+    assert component.operators == {"Embedding": 1, "Linear": 1}
 
 
 def test_what_is_read_is_read_once_and_shared(toy: _Toy, reads: list[Path]) -> None:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -422,19 +423,22 @@ def find_components(
 def _count(name: str, role: str, module: nn.Module, widths: Mapping[str, int]) -> Component:
     operators: Counter[str] = Counter()
     parameters = size = 0
+    counted: set[int] = set()
     for inner, part in walk_layers(module):
         if isinstance(part, CompressedLayer):
-            operator = part.geometry.operator
-            parameters += math.prod(part.geometry.shape)
+            operator, shape = part.geometry.operator, part.geometry.shape
             stored = [value for key, value in part.state().items() if key != "bias"]
         elif (plain := operator_of(part)) is not None:
-            operator, stored = plain, _weights(part)
-            parameters += math.prod(Geometry.of(part).shape)
+            operator, stored, shape = plain, _weights(part), Geometry.of(part).shape
         else:
             continue
         operators[operator] += 1
+        # What layers share is one tensor that both hold.
+        new = [tensor for tensor in stored if id(tensor) not in counted]
+        counted |= {id(tensor) for tensor in chain(part.parameters(), part.buffers())}
+        parameters += math.prod(shape) if new else 0
         width = widths.get(f"{name}.{inner}" if inner else name)
-        size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in stored)
+        size += sum(tensor.numel() * (width or tensor.element_size()) for tensor in new)
     return Component(
         name=name, role=role, parameters=parameters, size_bytes=size, operators=operators
     )
