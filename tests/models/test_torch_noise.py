@@ -122,7 +122,7 @@ def test_multinomial_pairs_models_that_hardly_differ() -> None:
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0])
 def test_damaged_probabilities_are_an_error(bad: float) -> None:
     with paired_noise(0), pytest.raises(ModelError, match="probabilities are negative, not finite"):
-        torch.multinomial(torch.tensor([0.5, bad]), 1)
+        torch.multinomial(torch.tensor([2.0, bad]), 1)
     with paired_noise(0), pytest.raises(ModelError, match="all zero"):
         torch.multinomial(torch.zeros(2), 1)
 
