@@ -4,6 +4,7 @@ import copy
 import json
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -373,13 +374,13 @@ class _Listed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b, self.c, self.d = (nn.Linear(64, 64) for _ in range(4))
-        self.order: list[Any] = [self.a, {"b": (SimpleNamespace(layer=self.b),)}]
+        self.order: list[Any] = [deque([self.a]), {"b": (SimpleNamespace(layer=self.b),)}]
         self.last = partial(_call, self.c.forward, other=self.d)
         self.order.append(self.order)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         first, second = self.order[:2]
-        return torch.as_tensor(self.last(second["b"][0].layer(first(x))))
+        return torch.as_tensor(self.last(second["b"][0].layer(first[0](x))))
 
 
 @pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only"])
@@ -391,16 +392,16 @@ def test_layers_are_replaced_wherever_they_are_held(tmp_path: Path, scheme: str)
     path = save_module(small, tmp_path / "net.safetensors")
     loaded: Any = load_module(_Listed(), path)
     held = [
-        part for each in (small, loaded) for part in (each.order[0], each.last.keywords["other"])
+        part for each in (small, loaded) for part in (each.order[0][0], each.last.keywords["other"])
     ]
     assert not any(type(part) is nn.Linear for part in held)
     with torch.inference_mode():
         expected, found = net(x), small(x)
         assert torch.equal(loaded(x), found)
     assert 0 < (expected - found).norm() / expected.norm() < 0.1
-    assert type(net.order[0]) is type(net.last.keywords["other"]) is nn.Linear
+    assert type(net.order[0][0]) is type(net.last.keywords["other"]) is nn.Linear
     student: Any = prepare_qat(net, "int8-weight-only").module
-    assert student.order[0] is student.a
+    assert student.order[0][0] is student.a
 
 
 @pytest.mark.parametrize("attribute", ["forward", "project", "bound"])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import is_dataclass
@@ -185,8 +186,9 @@ def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
 def redirect(root: nn.Module) -> None:
     """Let attributes that hold replaced modules, such as a plain list of layers, hold the new ones.
 
-    Works in place, on lists, dictionaries, tuples, namespaces, bound methods and `partial`. What is
-    no child of a module is called all the same, and would compute with weights that no file holds.
+    Works in place, on lists, deques, dictionaries, tuples, namespaces, bound methods, `partial`.
+    What is no child of a module is called all the same, and would compute with weights that no file
+    holds.
     """
     for module in root.modules():
         held = vars(module)
@@ -208,7 +210,7 @@ def _redirected(value: Any, levels: int = 8) -> Any:
         value.__setstate__(_redirected(value.__reduce__()[2], levels - 1))
     if isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
         _redirected(getattr(value, "__dict__", {}), levels - 1)
-    if not isinstance(value, list | dict | tuple):
+    if not isinstance(value, deque | dict | list | tuple):
         return value
     whole: Any = value
     held = whole if isinstance(value, dict) else dict(enumerate(whole))
