@@ -16,6 +16,7 @@ from tts_compress.qat.task import (
     TrainingTask,
     compared_outputs,
     held_out_indices,
+    joined,
     kl_divergence,
     waveform_loss,
 )
@@ -175,6 +176,39 @@ def test_batches_are_split_by_the_seed() -> None:
     assert len(splits) > 1
     assert len(_module_task(_mels(2), held_out=0.9).train) == 1
     assert len(_module_task(_mels(2), held_out=0.0).held_out) == 1
+
+
+class _Steps(nn.Module):
+    """A recurrent layer on `[time, batch, 64]`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input, self.layer = nn.Linear(64, 64), nn.GRU(64, 64)
+
+    def forward(self, values: Tensor) -> Tensor:
+        return torch.as_tensor(self.layer(self.input(values))[0])
+
+
+@pytest.mark.parametrize(
+    ("teacher", "shape", "sizes"),
+    [
+        (_Steps(), (1, 3, 64), [1] * 6),
+        (nn.Conv1d(1, 1, 9, padding=4), (1, 40), [1] * 6),
+        (nn.Linear(64, 64), (1, 64), [6]),
+    ],
+    ids=["time", "channel", "batch"],
+)
+def test_only_what_is_a_batch_is_joined(
+    teacher: nn.Module, shape: tuple[int, ...], sizes: list[int]
+) -> None:
+    """Steps of several examples were one sequence, and a channel of each made too many."""
+    torch.manual_seed(0)
+    student = prepare_qat(teacher, find_recipe("module", "int8-weight-only")).module
+    task = module_task(teacher.eval(), student, [torch.randn(shape) for _ in range(7)])
+    switch_fake_quant(student, on=False)
+    assert [size for _, size in joined(task.train)] == sizes
+    for batch, _ in joined(task.train):
+        torch.testing.assert_close(task.student(*batch.inputs), batch.targets)
 
 
 def test_the_student_answers_with_tensors_and_its_loss_vanishes_unrounded() -> None:

@@ -14,9 +14,9 @@ import pytest
 import torch
 
 from tts_compress.errors import ArtifactError, QuantizationError
-from tts_compress.qat.optimization import batch_indices, joined, rate_share, spread
+from tts_compress.qat.optimization import batch_indices, rate_share, spread
 from tts_compress.qat.options import CHECKPOINT_NAME, TrainingOptions, TrainingRun
-from tts_compress.qat.task import Example
+from tts_compress.qat.task import Example, joined
 from tts_compress.qat.trainer import read_log
 
 

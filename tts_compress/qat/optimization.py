@@ -5,7 +5,7 @@ A checkpoint is one safetensors file, replaced whole.
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from math import cos, inf, isfinite, pi
@@ -23,7 +23,7 @@ from tts_compress.artifact import atomic_file
 from tts_compress.errors import ArtifactError, QuantizationError
 from tts_compress.qat.fake_quantize import BlockFakeQuantize, WeightFakeQuantize
 from tts_compress.qat.options import CHECKPOINT_NAME, TrainingOptions
-from tts_compress.qat.task import Example, Outputs, TrainingTask, digest_tensors
+from tts_compress.qat.task import Example, Outputs, TrainingTask, digest_tensors, joined
 from tts_compress.torch.layers.checkpoint import TensorFile
 
 
@@ -197,27 +197,6 @@ def spread(examples: Sequence[T], wanted: int) -> list[T]:
     """Return at most `wanted` of the examples, evenly spread."""
     count, taken = len(examples), min(len(examples), wanted)
     return [examples[(2 * i + 1) * count // (2 * taken)] for i in range(taken)]
-
-
-def joined(examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
-    """Yield batches of the examples whose shapes are equal, each with how many it holds."""
-    groups: dict[object, list[Example]] = {}
-    for number, example in enumerate(examples):
-        tensors = (*example.inputs, *example.targets)
-        key: object = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
-        sizes = {tensor.shape[0] if tensor.dim() else None for tensor in tensors}
-        if None in sizes or len(sizes) > 1:
-            key = number  # there is no batch axis to be joined along
-        groups.setdefault(key, []).append(example)
-    for group in groups.values():
-        if len(group) == 1:
-            yield group[0], 1
-            continue
-        inputs, targets = (
-            tuple(map(torch.cat, zip(*tensors, strict=True)))
-            for tensors in ([e.inputs for e in group], [e.targets for e in group])
-        )
-        yield Example(inputs=inputs, targets=targets), len(group)
 
 
 class TrainingLoss(nn.Module):

@@ -7,7 +7,7 @@ outputs; gradients flow into the student's only. Outputs of different shapes, or
 
 import hashlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import log2
 from types import MethodType
@@ -70,6 +70,61 @@ class TrainingTask:
     converted: Callable[[Any], Callable[..., Outputs]] | None = None
     """Returns, for the student with any values, a function that computes the artifact's outputs
     from a student's inputs. None where the student itself is judged."""
+
+
+_MAX_ERROR = 1e-8
+"""Largest error of a repeated output: power of its difference from the recorded one, over the
+power of that. It is not zero because torch adds up in another order where noise is chosen, or in
+inference mode; at 80 dB it is still far below the effect of rounding."""
+
+
+def joined(examples: Sequence[Example]) -> Iterator[tuple[Example, int]]:
+    """Yield batches of the examples whose shapes are equal, each with how many it holds."""
+    groups: dict[object, list[Example]] = {}
+    for number, example in enumerate(examples):
+        tensors = (*example.inputs, *example.targets)
+        key: object = tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors)
+        sizes = {tensor.shape[0] if tensor.dim() else None for tensor in tensors}
+        if None in sizes or len(sizes) > 1:
+            key = number  # there is no batch axis to be joined along
+        groups.setdefault(key, []).append(example)
+    for group in groups.values():
+        if len(group) == 1:
+            yield group[0], 1
+            continue
+        inputs, targets = (
+            tuple(map(torch.cat, zip(*tensors, strict=True)))
+            for tensors in ([e.inputs for e in group], [e.targets for e in group])
+        )
+        yield Example(inputs=inputs, targets=targets), len(group)
+
+
+@torch.no_grad()
+def is_batched(teacher: nn.Module, examples: Sequence[Example]) -> bool:
+    """Return True if a module returns for joined examples what it returns for each."""
+    batch, size = next(((b, size) for b, size in joined(examples) if size > 1), (None, 1))
+    if batch is None:
+        return True
+    pair = batch.each(lambda tensor: tensor[: len(tensor) * 2 // size])
+    try:
+        return all(map(is_repeated, teacher(*pair.inputs), pair.targets))
+    except (AssertionError, RuntimeError, TypeError, ValueError, LookupError):
+        return False  # it takes no such sizes
+
+
+def is_repeated(again: Tensor, first: Tensor) -> bool:
+    """Return True if an output is the one that was recorded, but for an order of addition."""
+    return again.shape == first.shape and _relative_error(again, first) <= _MAX_ERROR
+
+
+def _relative_error(again: Tensor, first: Tensor) -> float:
+    """Return the power of the difference over that of the first."""
+    if torch.equal(again, first):
+        return 0.0
+    # Scores of tokens that are ruled out are infinite on both sides.
+    difference = torch.where(again == first, 0.0, again.double() - first.double())
+    power = torch.where(first.isfinite(), first, 0.0).double().square().sum()
+    return float(difference.square().sum() / power) if power > 0 else float("inf")
 
 
 def held_out_indices(count: int) -> list[int]:

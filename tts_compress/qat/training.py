@@ -38,6 +38,8 @@ from tts_compress.qat.task import (
     compared_outputs,
     digest_tensors,
     held_out_indices,
+    is_batched,
+    is_repeated,
     objective_terms,
     repeatable,
     target_variances,
@@ -224,11 +226,6 @@ def _copy(value: Any) -> Any:
         return value.detach().to("cpu", copy=True)
 
 
-_MAX_ERROR = 1e-8
-"""Largest error of a repeated output: power of its difference from the recorded one, over the
-power of that. It is not zero because torch adds up in another order where noise is chosen, or in
-inference mode; at 80 dB it is still far below the effect of rounding."""
-
 _HINT = (
     "if it draws noise, make that one of its inputs, or seed it in forward; if it keeps something "
     "from call to call, name in the objective's `repeated` what switches that off"
@@ -378,7 +375,7 @@ def call_task(
             whole = example((call.arguments, call.keywords))
             recorded_outputs = compared_outputs(objective, call.output, call.keywords)
             for again, first in zip(whole.targets, recorded_outputs, strict=True):
-                if again.shape != first.shape or _relative_error(again, first) > _MAX_ERROR:
+                if not is_repeated(again, first):
                     raise ModelError(
                         f"{name} returns something else when a call is repeated; {_HINT}"
                     )
@@ -388,6 +385,8 @@ def call_task(
                 yield from map(example, _chunks((call.arguments, call.keywords)))
 
     train, held_out = list(examples(recorded.train)), list(examples(recorded.held_out))
+    if is_module and not is_batched(original, [*train, *held_out]):  # each is computed alone then
+        train, held_out = ([_without_batch(e) for e in part] for part in (train, held_out))
     variances = target_variances(train) if objective.loss == "mse" else []
 
     def loss(outputs: Outputs, example: Example) -> dict[str, Tensor]:
@@ -400,6 +399,11 @@ def call_task(
         held_out=held_out,
         loss=loss,
     )
+
+
+def _without_batch(example: Example) -> Example:
+    which, *tensors = example.inputs
+    return replace(example, inputs=(which[0], *tensors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,16 +460,6 @@ def _as_call(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def _cloned(leaf: Any) -> Any:
     return leaf.detach().clone() if isinstance(leaf, Tensor) else leaf
-
-
-def _relative_error(again: Tensor, first: Tensor) -> float:
-    """Return the power of the difference over that of the first."""
-    if torch.equal(again, first):
-        return 0.0
-    # Scores of tokens that are ruled out are infinite on both sides.
-    difference = torch.where(again == first, 0.0, again.double() - first.double())
-    power = torch.where(first.isfinite(), first, 0.0).double().square().sum()
-    return float(difference.square().sum() / power) if power > 0 else float("inf")
 
 
 def _chunks(inputs: Any) -> Iterator[Any]:
