@@ -18,7 +18,15 @@ from torch import nn
 from torch.nn.utils.parametrizations import spectral_norm
 
 from tests.measures import snr_db
-from tts_compress import compress, evaluate, load_module, manifest_of, prepare_qat, save_module
+from tts_compress import (
+    compress,
+    convert_qat,
+    evaluate,
+    load_module,
+    manifest_of,
+    prepare_qat,
+    save_module,
+)
 from tts_compress.errors import (
     ArtifactError,
     ModelError,
@@ -402,6 +410,29 @@ def test_layers_are_replaced_wherever_they_are_held(tmp_path: Path, scheme: str)
     assert type(net.order[0][0]) is type(net.last.keywords["other"]) is nn.Linear
     student: Any = prepare_qat(net, "int8-weight-only").module
     assert student.order[0][0] is student.a
+
+
+class _Scaled(nn.Module):
+    """Reads attributes of its layers that torch does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer: Any = nn.Linear(64, 64)
+        self.layer.gain, self.layer.scales = 3.0, "a name of a buffer"
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(x) * getattr(self.layer, "gain", 1.0))
+
+
+def test_attributes_of_layers_stay(tmp_path: Path) -> None:
+    """What was missing was an error, or a default value without a word."""
+    net, x = _Scaled().eval(), torch.randn(5, 64)
+    small = compress(net, "int8-weight-only")
+    loaded = load_module(_Scaled(), save_module(small, tmp_path / "net.safetensors"))
+    student = prepare_qat(net, "int8-weight-only")
+    with torch.inference_mode():
+        for other in (small, loaded, student.module, convert_qat(student).root):
+            assert (other(x) - net(x)).norm() / net(x).norm() < 0.02
 
 
 @pytest.mark.parametrize("attribute", ["forward", "project", "bound"])

@@ -169,12 +169,17 @@ def fold_weight_norm(root: nn.Module) -> None:
 def replace_module(root: nn.Module, name: str, module: nn.Module) -> nn.Module:
     """Replace the module of a dotted name, under every name it is held by, in place.
 
+    The new one gets the attributes that the author of the replaced one gave it.
+
     Returns:
         The root, or the module if it replaces the root itself (an empty name).
     """
+    replaced = root.get_submodule(name)
+    for key, value in vars(replaced).items():
+        if not (key.startswith("_") or hasattr(module, key)):
+            vars(module)[key] = value
     if not name:
         return module.train(root.training)
-    replaced = root.get_submodule(name)
     vars(replaced)[_SUCCESSOR] = module
     for holder in list(root.modules()):
         for leaf, child in list(holder._modules.items()):  # noqa: SLF001  also repeated ones
@@ -207,7 +212,8 @@ def _redirected(value: Any, levels: int = 8) -> Any:
         owner = _redirected(value.__self__, levels - 1)
         return value if owner is value.__self__ else getattr(owner, value.__name__)
     if isinstance(value, partial):  # it has no other way to be changed
-        value.__setstate__(_redirected(value.__reduce__()[2], levels - 1))
+        changeable: Any = value
+        changeable.__setstate__(_redirected(changeable.__reduce__()[2], levels - 1))
     if isinstance(value, SimpleNamespace) or is_dataclass(type(value)):
         _redirected(getattr(value, "__dict__", {}), levels - 1)
     if not isinstance(value, deque | dict | list | tuple):
