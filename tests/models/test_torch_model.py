@@ -165,7 +165,8 @@ def test_a_weight_that_layers_share_is_counted_once(scheme: str, tmp_path: Path)
     """Components were said to have twice the weights that their file holds."""
     tied = torch.nn.ModuleList([torch.nn.Embedding(64, 32), torch.nn.Linear(32, 64, bias=False)])
     tied[1].weight = tied[0].weight
-    root, layers = torch.nn.ModuleDict({"tied": tied}), ()
+    root: nn.Module = torch.nn.ModuleDict({"tied": tied})
+    layers: tuple[LayerRecord, ...] = ()
     if scheme:
         done = convert(root, find_recipe("module", scheme), None, progress=Silent())
         root, layers = done.root, done.layers

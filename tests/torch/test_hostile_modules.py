@@ -417,8 +417,9 @@ class _Scaled(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.layer: Any = nn.Linear(64, 64)
-        self.layer.gain, self.layer.scales = 3.0, "a name of a buffer"
+        layer: Any = nn.Linear(64, 64)
+        layer.gain, layer.scales = 3.0, "a name of a buffer"
+        self.layer = layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.as_tensor(self.layer(x) * getattr(self.layer, "gain", 1.0))
@@ -440,7 +441,7 @@ def test_attributes_of_layers_stay(tmp_path: Path) -> None:
 def test_functions_that_would_call_the_original_are_refused(attribute: str, use: Any) -> None:
     """What was said to be compressed ran the original's layers in FP32."""
     net = _net()
-    original = net.forward if attribute == "forward" else net[0]
+    original: Any = net.forward if attribute == "forward" else net[0]
     written: Any = lambda *inputs: original(inputs[-1]) * 2  # noqa: E731
     setattr(net, attribute, MethodType(written, net) if attribute == "bound" else written)
     with pytest.raises(QuantizationError, match=f"'{attribute}' of '' .* make it a method"):

@@ -29,8 +29,7 @@ from tts_compress.progress import Silent  # noqa: E402
 from tts_compress.qat.fake_quantize import switch_fake_quant  # noqa: E402
 from tts_compress.qat.graph.student import learned_conversion  # noqa: E402
 from tts_compress.qat.graph.task import graph_task  # noqa: E402
-from tts_compress.qat.optimization import joined  # noqa: E402
-from tts_compress.qat.task import Example, TrainingTask  # noqa: E402
+from tts_compress.qat.task import Example, TrainingTask, joined  # noqa: E402
 from tts_compress.recipes.recipe import find_recipe  # noqa: E402
 
 if TYPE_CHECKING:

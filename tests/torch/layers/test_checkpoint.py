@@ -316,9 +316,9 @@ def test_a_layer_alone(tmp_path: Path, layer: nn.Module) -> None:
 
 def test_parts_that_share_memory_are_saved(tmp_path: Path) -> None:
     """The library refuses to write memory twice, with a traceback."""
-    net = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.LayerNorm(64))
+    net: Any = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.LayerNorm(64))
     net[2].weight = nn.Parameter(net[1].weight.detach())
-    net[1].register_buffer("part", net[1].get_parameter("weight").detach()[8:])
+    net.register_buffer("part", net[1].get_parameter("weight").detach()[8:])
     small = compress(net, "int8-weight-only")
     loaded = load_module(copy.deepcopy(net), save_module(small, tmp_path / "net.safetensors"))
     for name, tensor in small.state_dict().items():
