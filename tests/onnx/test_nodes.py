@@ -60,7 +60,7 @@ def test_every_operator_that_can_hold_graphs_is_looked_into() -> None:
 
 
 def test_tensors_of_a_body_keep_their_names() -> None:
-    """The runtime lets a body have an input of the name that a tensor around it has."""
+    """The runtime allows a body an input with the name of a tensor around it."""
     body = make_body([make_node("Add", "h c", "end")], {"h": None}, {"end": None})
     loop = make_node("Loop", "n - h", "y", body=body)
     rename_read(loop, {"h": "new", "c": "other"})

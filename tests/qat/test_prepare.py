@@ -198,7 +198,7 @@ def test_copies_and_states_go_on_alike(module: Speech, learned: bool) -> None:
 
 
 def test_an_error_while_observing_leaves_rounding_on(module: Speech) -> None:
-    """What was trained next rounded nothing."""
+    """Training that followed rounded nothing."""
     prepared = prepare_qat(module, _recipe())
     with torch.no_grad():
         with pytest.raises(QuantizationError, match="never observed"), prepared.observing():

@@ -426,7 +426,7 @@ class _Scaled(nn.Module):
 
 
 def test_attributes_of_layers_stay(tmp_path: Path) -> None:
-    """What was missing was an error, or a default value without a word."""
+    """A missing one was an error, or a default took its place without a word."""
     net, x = _Scaled().eval(), torch.randn(5, 64)
     small = compress(net, "int8-weight-only")
     loaded = load_module(_Scaled(), save_module(small, tmp_path / "net.safetensors"))
@@ -439,7 +439,7 @@ def test_attributes_of_layers_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize("attribute", ["forward", "project", "bound"])
 @pytest.mark.parametrize("use", [lambda net: compress(net, "int8-dynamic"), prepare_qat])
 def test_functions_that_would_call_the_original_are_refused(attribute: str, use: Any) -> None:
-    """What was said to be compressed ran the original's layers in FP32."""
+    """A module that was reported as compressed ran the original's layers in FP32."""
     net = _net()
     original: Any = net.forward if attribute == "forward" else net[0]
     written: Any = lambda *inputs: original(inputs[-1]) * 2  # noqa: E731

@@ -174,7 +174,7 @@ def _differing(*conversions: Conversion) -> float:
 
 
 def test_taps_that_are_apart_are_chosen_by_frames_that_are() -> None:
-    """Of frames that come twice in a row a dilated one reads what a plain one does in two calls."""
+    """A dilated convolution reads of doubled frames what a plain one reads in two calls."""
     repeated = make_calls(lambda seed: {"x": _signal(seed).repeat(2, 2)})
     twice = make_calls(lambda seed: {"x": _signal(seed // 2)}, 16)
     dilated, plain = (
