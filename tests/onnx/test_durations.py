@@ -113,7 +113,7 @@ def _model(nodes: Sequence[onnx.NodeProto], *outputs: str) -> onnx.ModelProto:
 
 @pytest.mark.parametrize("case", _CASES)
 def test_what_lengths_are_made_of_decides_them(case: str) -> None:
-    """Layers that are heard in another way, too, are not among them; a graph may return durations."""
+    """Layers that are heard in another way, too, are not; a graph may return durations."""
     nodes, deciding = _CASES[case]
     for outputs in (["y"], ["y", "d"]) if "d" in deciding.split() else (["y"],):
         assert duration_outputs(_model(nodes, *outputs)) == {*deciding.split()}

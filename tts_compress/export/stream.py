@@ -113,7 +113,7 @@ def _cut(voice: OnnxVoice, *, whole: bool) -> StagedGraph:
 
 
 NOT_PLAIN = "several graphs, spectra for sound, or other inputs as long as the text"
-"""What voices have that are no plain ones."""
+"""Any of these makes a voice no plain one; part of a message."""
 
 
 def is_plain(voice: OnnxVoice) -> bool:
