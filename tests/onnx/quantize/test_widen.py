@@ -110,7 +110,7 @@ def test_functions_are_widened_too() -> None:
 
 
 def test_a_list_that_a_loop_fills_is_widened() -> None:
-    """Frames that torch repeats are exported in this way; the runtime refused a list of another type."""
+    """Frames that torch repeats are exported so; a list of another type was refused."""
     half, weights = TensorProto.FLOAT16, {"w": np.eye(8, dtype=np.float16), "two": np.array(2)}
     added = [make_node("Identity", "on", "goes_on"), make_node("SequenceInsert", "s h", "longer")]
     types: Values = {"i": (TensorProto.INT64, []), "on": (TensorProto.BOOL, [])}
