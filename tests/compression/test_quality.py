@@ -385,7 +385,8 @@ def test_durations_with_little_damage_by_all_groups_are_not_heard_for_each(
     exact = quality._stored(quality._deciding(bench), Weights.INT16)
     whole = quality._with_rules(bench.recipe, exact)
     deciding = quality._deciding_options(bench, comparison, whole, 1.0)
-    assert len(heard) == 1 + alone * len(deciding) > 0
+    assert deciding
+    assert len(heard) == 1 + alone * len(deciding)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,10 @@
 
 import copy
 import threading
+from collections import deque
+from functools import partial
+from pathlib import Path
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +14,15 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize, weight_norm
 
 from tests.measures import snr_db
-from tts_compress import compress, manifest_of
+from tts_compress import (
+    compress,
+    convert_qat,
+    load_module,
+    manifest_of,
+    prepare_qat,
+    save_module,
+)
+from tts_compress.errors import QuantizationError
 from tts_compress.torch.layers.module_surgery import (
     BlockedSnake,
     OpenAttention,
@@ -235,3 +247,81 @@ def test_snakes_of_known_packages_are_replaced_and_only_those() -> None:
         pass
 
     assert replace_snake(Snake1d()) is None
+
+
+def _call(layer: Any, x: torch.Tensor, *, other: Any) -> Any:
+    return other(layer(x))
+
+
+class _Listed(nn.Module):
+    """Calls layers by attributes that torch does not know as children."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c, self.d = (nn.Linear(64, 64) for _ in range(4))
+        self.order: list[Any] = [deque([self.a]), {"b": (SimpleNamespace(layer=self.b),)}]
+        self.last = partial(_call, self.c.forward, other=self.d)
+        self.order.append(self.order)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first, second = self.order[:2]
+        return torch.as_tensor(self.last(second["b"][0].layer(first[0](x))))
+
+
+@pytest.mark.parametrize("scheme", ["int8-dynamic", "int8-weight-only"])
+def test_layers_are_replaced_wherever_they_are_held(tmp_path: Path, scheme: str) -> None:
+    """They ran in FP32 without a word, and with other weights once the result was loaded."""
+    torch.manual_seed(0)
+    net, x = _Listed().eval(), torch.randn(5, 64)
+    small: Any = compress(net, scheme)
+    path = save_module(small, tmp_path / "net.safetensors")
+    loaded: Any = load_module(_Listed(), path)
+    held = [
+        part for each in (small, loaded) for part in (each.order[0][0], each.last.keywords["other"])
+    ]
+    assert not any(type(part) is nn.Linear for part in held)
+    with torch.inference_mode():
+        expected, found = net(x), small(x)
+        assert torch.equal(loaded(x), found)
+    assert 0 < (expected - found).norm() / expected.norm() < 0.1
+    assert type(net.order[0][0]) is type(net.last.keywords["other"]) is nn.Linear
+    student: Any = prepare_qat(net, "int8-weight-only").module
+    assert student.order[0][0] is student.a
+
+
+class _Scaled(nn.Module):
+    """Reads attributes of its layers that torch does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        layer: Any = nn.Linear(64, 64)
+        layer.gain, layer.scales = 3.0, "a name of a buffer"
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.layer(x) * getattr(self.layer, "gain", 1.0))
+
+
+def test_attributes_of_layers_stay(tmp_path: Path) -> None:
+    """A missing one was an error, or a default took its place without a word."""
+    net, x = _Scaled().eval(), torch.randn(5, 64)
+    small = compress(net, "int8-weight-only")
+    loaded = load_module(_Scaled(), save_module(small, tmp_path / "net.safetensors"))
+    student = prepare_qat(net, "int8-weight-only")
+    with torch.inference_mode():
+        for other in (small, loaded, student.module, convert_qat(student).root):
+            assert (other(x) - net(x)).norm() / net(x).norm() < 0.02
+
+
+@pytest.mark.parametrize("attribute", ["forward", "project", "bound"])
+@pytest.mark.parametrize("use", [lambda net: compress(net, "int8-dynamic"), prepare_qat])
+def test_functions_that_would_call_the_original_are_refused(attribute: str, use: Any) -> None:
+    """A module that was reported as compressed ran the original's layers in FP32."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)).eval()
+    original: Any = net.forward if attribute == "forward" else net[0]
+    written: Any = lambda *inputs: original(inputs[-1]) * 2  # noqa: E731
+    setattr(net, attribute, MethodType(written, net) if attribute == "bound" else written)
+    with pytest.raises(QuantizationError, match=f"'{attribute}' of '' .* make it a method"):
+        use(net)
+    setattr(net, attribute, lambda x: x * 2)
+    use(net)
