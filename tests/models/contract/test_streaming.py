@@ -175,6 +175,8 @@ def test_stages_are_played_beside_a_folder_of_graphs(
     opened_at_once = len(threads)
     assert runtime.speak("ids: 5 6").samples.size
     assert threads == [1] * opened_at_once
+    with pytest.raises(ModelError):  # not the file of a graph that is another one in memory
+        voice.with_graphs({"": voice.graph()}, None).open_runtime(threads=1)
 
 
 def test_what_is_not_local_in_time_is_refused_by_name(make_matcha: Callable[..., Path]) -> None:
